@@ -33,6 +33,13 @@ _LIMIT = 1.1
 _SCALING = 1 / 1.8
 _LIBRARY_SYSTEMS = ("nbrt", "numba")
 _ROUNDS = 3
+_PAIRS = (
+    ("norm", "nbrt, fast", "Numba prange, fast", 1.1),
+    ("k-means", "nbrt, fast", "Numba prange, fast", 1.1),
+    ("SpMV", "nbrt", "Numba prange", 1.0),
+    ("CSR", "nbrt", "Numba prange", 1.0),
+)
+"""Works of the library, two systems, and the limit of their ratio."""
 
 Rows = dict[str, list[Measurement]]
 
@@ -131,7 +138,7 @@ def fill(report: Report, quick: bool) -> None:
         "Every system ran in separate processes. Its times are scaled by what NumPy took there "
         "over what NumPy took beside nbrt; the row of NumPy is the latter. PoCL and Intel run the "
         "same algorithm as the kernel; Numba, Warp and Taichi each their own form of the work. "
-        "Numba prange, fast: with fast-math but for infinities and NaN."
+        "Numba prange, fast, and nbrt, fast: with fast-math but for infinities and NaN."
     )
 
 
@@ -217,6 +224,12 @@ def _comparisons(report: Report, found: dict[int, Rows]) -> None:
         ratio = nbrt.ratio_to(best) if nbrt else None
         text = f"{work.name}, one thread, over the best peer ({best.name}): at most {_LIMIT}"
         report.targets.append(Target(text, ratio, _LIMIT, "x"))
+    for name, own, peer, limit in _PAIRS:
+        rows = found[1][name]
+        nbrt, other = _row(rows, own), _row(rows, peer)
+        ratio = nbrt.ratio_to(other) if nbrt and other else None
+        text = f"{name}, one thread, {own} over {peer}: at most {limit}"
+        report.targets.append(Target(text, ratio, limit, "x"))
     for work in (*WORKS, *LIBRARY):
         one, two = (_row(found.get(cores, {}).get(work.name, []), "nbrt") for cores in (1, 2))
         if work.nbytes or one is None or two is None:

@@ -103,3 +103,13 @@ def warp_sum(out: Any, x: Any) -> None:
         distance //= 2
     if cuda.laneid == 0:
         out[i // WARP] = total
+
+
+def spmv_rows(out: Any, values: Any, columns: Any, offsets: Any, x: Any) -> None:
+    """Multiply a sparse matrix, in compressed rows, with a vector: a thread per row."""
+    row = cuda.grid(1)
+    if row < out.shape[0]:
+        total = out.dtype.type(0)
+        for i in range(offsets[row], offsets[row + 1]):
+            total = cuda.fma(values[i], x[columns[i]], total)
+        out[row] = total

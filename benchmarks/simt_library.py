@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.simt_kernels import spmv_rows
 from benchmarks.simt_works import Problem, Work, aligned, empty_out, random_floats
 from nbrt_kernels import clustering, linalg, particles, row_ops, stencils
 
@@ -140,6 +141,12 @@ def _spmv_csr(n: int) -> Problem:
     return Problem(arguments, expected, (n * 32 // 128,), (128,), numpy)
 
 
+def _spmv_rows(n: int) -> Problem:
+    problem = _spmv_csr(n)
+    problem.grid, problem.block = (n // 128,), (128,)
+    return problem
+
+
 def _nbody(n: int) -> Problem:
     bodies = random_floats(n, 4)
 
@@ -193,6 +200,7 @@ def _works() -> tuple[Work, ...]:
         ),
         Work("batch", "32 products of 128^3", a.batched_matmul, _batched_matmul, 32, 1, products),
         Work("SpMV", "sparse product, 2^17 rows of 16", a.spmv_csr, _spmv_csr, 1 << 17, 256),
+        Work("CSR", "sparse product, a thread per row", spmv_rows, _spmv_rows, 1 << 17, 256),
         Work("n-body", "2048 bodies", particles.nbody, _nbody, 2048, 128, lambda n: n**2),
         Work(
             "k-means", "k-means, 2^17 points", clustering.kmeans_step, _kmeans_step, 1 << 17, 1024

@@ -153,6 +153,7 @@ FORMS: dict[str, Callable[..., None]] = {
     "Jacobi": _jacobi_step,
     "batch": _batched_matmul,
     "SpMV": _spmv_csr,
+    "CSR": _spmv_csr,
     "n-body": _nbody,
     "k-means": _kmeans_step,
 }

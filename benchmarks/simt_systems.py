@@ -57,10 +57,15 @@ def numpy_forms(work: Work, problem: Problem, cores: int) -> Forms:
 
 def nbrt_forms(work: Work, problem: Problem, cores: int) -> Forms:
     import nbrt
+    from benchmarks import simt_library_numba
 
-    with nbrt.device("cpu:0"):
-        launch = nbrt.kernel(work.kernel)[problem.grid, problem.block]
-    yield Form("nbrt", lambda: launch(*problem.arguments), problem.arguments[0])
+    arguments = problem.arguments
+    for name, fast in (("nbrt", False), ("nbrt, fast", True)):
+        if fast and work.name not in simt_library_numba.FORMS:
+            continue
+        with nbrt.device("cpu:0"):
+            launch = nbrt.kernel(work.kernel, fastmath=fast)[problem.grid, problem.block]
+        yield Form(name, lambda launch=launch: launch(*arguments), arguments[0])
 
 
 def numba_forms(work: Work, problem: Problem, cores: int) -> Forms:

@@ -37,6 +37,7 @@ from numba.core.typing.templates import builtin_registry as typings
 
 from nbrt.backends.cpu.simt.exception_references import ReferringAPI
 from nbrt.backends.cpu.simt.extensions import Extensions, is_for_other_target, type_of_constant
+from nbrt.backends.cpu.simt.math_functions import INTRINSICS
 from nbrt.backends.cpu.simt.processor import processor
 from nbrt.config import settings
 
@@ -306,6 +307,9 @@ class _SimtContext(cpu.CPUContext):
 
     def post_lowering(self, mod: Any, library: Any) -> None:
         """Link the functions that count references into code that uses them."""
+        for name in INTRINSICS:
+            if name in mod.globals:  # LLVM then knows that it sets no errno, and uses instructions
+                mod.globals[name].attributes.add("readnone")
         if self.enable_nrt or self.is32bit:
             rtsys.initialize(self)
             super().post_lowering(mod, library)

@@ -12,6 +12,7 @@ from numba.core import cgutils
 
 from nbrt.backends.cpu.simt.codegen.lowering import (
     Lowered,
+    Lowering,
     lower,
     lower_if_diverging,
     lower_if_spinning,
@@ -61,10 +62,11 @@ def lowered(body: Any, block: tuple[int, int, int], kinds: set[str]) -> Lowered:
     return replace(lower(code, kinds, marker_places(body)), static_shared=static)
 
 
-def lowered_if_diverging(body: Any, block: tuple[int, int, int]) -> Lowered | None:
+def lowered_if_diverging(body: Any, block: tuple[int, int, int]) -> Lowered | Lowering | None:
     """Lower the code of one thread to lanes if threads leave its loops at different times.
 
-    LLVM vectorises the loops of a block of one thread.
+    LLVM vectorises the loops of a block of one thread. The result is the reason if lanes are
+    slower, and None if there is nothing to say.
     """
     if block == (1, 1, 1):
         return None

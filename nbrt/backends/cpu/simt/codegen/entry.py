@@ -139,6 +139,9 @@ def _emit_diverging(entry: EntryBuilder, loop: BlockLoopType) -> bool:
     chosen = lowered_if_diverging(entry.body, loop.block)
     if chosen is None:
         return False
+    if isinstance(chosen, Lowering):
+        loop.lowering = chosen
+        return False
     BlockLoops(entry, BlockCalls(entry, chosen)).emit()
     loop.lowering = chosen.lowering
     return True

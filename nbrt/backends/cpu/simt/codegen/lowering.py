@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
+from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, ThreadsAreFasterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,16 +88,20 @@ def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowere
     return Lowered(text, f"{code.name}.block", Lowering("lanes", (reason, *notes, *places)))
 
 
-def lower_if_diverging(code: ThreadIR) -> Lowered | None:
-    """Lower one thread without markers to lanes; return None if that does not pay."""
+def lower_if_diverging(code: ThreadIR) -> Lowered | Lowering | None:
+    """Lower one thread without markers to lanes; return None, or the reason, if that is slower."""
     from nbrt.backends.cpu.simt.lanes.block import lanes_block
 
+    notes: list[str] = []
     try:
-        text = lanes_block(code, only_diverging=True)
+        text = lanes_block(code, only_diverging=True, notes=notes)
+    except ThreadsAreFasterError as error:
+        return Lowering("threads", (str(error),))
     except CannotLowerError:
         return None
     reason = "threads leave a loop at different times: lanes of vectors, under masks"
-    return Lowered(text, f"{code.name}.block", Lowering("lanes", (reason,)))
+    why = Lowering("lanes", (reason, *notes))
+    return Lowered(text, f"{code.name}.block", why)
 
 
 def lower_if_spinning(

@@ -1,7 +1,8 @@
-"""Ranges with a size of the grid or block as their step, which count upwards.
+"""Ranges whose step is a size of the grid or block, or a constant, which count upwards.
 
 Numba counts the remaining iterations, which needs a division, and hides from LLVM that the counter
-grows and is never negative. A size is positive, so the loop can compare the counter with its end.
+grows and is never negative. If the step is known to be positive, the loop can compare the counter
+with its end.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from numba.core import cgutils, ir, types
 from numba.core.datamodel.models import StructModel
 from numba.core.imputils import RefType, iternext_impl, lower_builtin
-from numba.core.ir_utils import build_definitions, get_definition, guard
+from numba.core.ir_utils import build_definitions, find_const, get_definition, guard
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import register_model
 
@@ -26,16 +27,26 @@ __all__ = ["adapt_ranges"]
 
 _SIZES = ("gridsize.", "blockDim.", "gridDim.")
 _MAX_FACTORS = 6
+_MAX_STEP = 2**20
 
 
 def adapt_ranges(func_ir: Any) -> None:
-    """Replace ``range`` if its step is a product of sizes of the grid and block."""
+    """Replace ``range`` if its step is a product of sizes of the launch, or a constant above 1.
+
+    A step of 1 needs no division. A constant is of type int64, and so is the counter, which cannot
+    overflow.
+    """
     changed = False
+    kept = _used_otherwise(func_ir)
     for block in func_ir.blocks.values():
         body = []
         for statement in block.body:
             call = statement.value if isinstance(statement, ir.Assign) else None
-            if call is not None and _is_upward_range(func_ir, call):
+            if (
+                call is not None
+                and statement.target.name not in kept
+                and _is_upward_range(func_ir, call)
+            ):
                 variable = block.scope.redefine("$simt_upward", loc=statement.loc)
                 marker = ir.Global("upward_range", upward_range, statement.loc)
                 body.append(ir.Assign(marker, variable, statement.loc))
@@ -47,12 +58,30 @@ def adapt_ranges(func_ir: Any) -> None:
         func_ir._definitions = build_definitions(func_ir.blocks)
 
 
+def _used_otherwise(func_ir: Any) -> set[str]:
+    """Return the names of variables that other statements use than the start of a loop."""
+    names = set()
+    for block in func_ir.blocks.values():
+        for statement in block.body:
+            value = statement.value if isinstance(statement, ir.Assign) else statement
+            if isinstance(value, ir.Del) or getattr(value, "op", "") == "getiter":
+                continue
+            if isinstance(value, ir.Var):
+                names.add(value.name)
+            elif isinstance(value, ir.Inst):
+                names.update(variable.name for variable in value.list_vars())
+    return names
+
+
 def _is_upward_range(func_ir: Any, call: Any) -> bool:
     if not isinstance(call, ir.Expr) or call.op != "call" or len(call.args) != 3 or call.kws:
         return False
     callee = guard(get_definition, func_ir, call.func)
     if not (isinstance(callee, ir.Global) and callee.value is range):
         return False
+    step = guard(find_const, func_ir, call.args[2])
+    if type(step) is int:
+        return 1 < step <= _MAX_STEP
     return _is_size(func_ir, call.args[2], _MAX_FACTORS)
 
 

@@ -10,6 +10,7 @@ from nbrt.backends.cpu.simt.lanes.control_flow import ControlFlow
 from nbrt.backends.cpu.simt.lanes.divergence import VARYING, Divergence, Stride
 from nbrt.backends.cpu.simt.lanes.instructions import Instructions
 from nbrt.backends.cpu.simt.lanes.interchange import find_interchanges, iteration_name
+from nbrt.backends.cpu.simt.lanes.irregular_loops import runs_irregular_loops
 from nbrt.backends.cpu.simt.lanes.lane_layout import choose_lane_count, choose_layout
 from nbrt.backends.cpu.simt.lanes.legality import (
     check_loops,
@@ -29,7 +30,12 @@ from nbrt.backends.cpu.simt.lanes.regions import (
 )
 from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
 from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
-from nbrt.backends.cpu.simt.llvm.model import THREAD_PARAMETERS, CannotLowerError, ThreadIR
+from nbrt.backends.cpu.simt.llvm.model import (
+    THREAD_PARAMETERS,
+    CannotLowerError,
+    ThreadIR,
+    ThreadsAreFasterError,
+)
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 
 if TYPE_CHECKING:
@@ -69,6 +75,10 @@ def lanes_block(
         block = _BlockWriter(code, partial=False, only_diverging=only_diverging)
         if only_diverging and not block.has_divergent_loops:
             raise CannotLowerError("all threads leave every loop together")
+        if only_diverging and block.has_irregular_loops:
+            raise ThreadsAreFasterError(
+                "each thread runs its loop alone: its length is data, and it loads neighbours"
+            )
         text = block.text()
     except PartialError:
         block = _BlockWriter(code, partial=True, only_diverging=only_diverging)
@@ -132,6 +142,11 @@ class _BlockWriter:
     def notes(self) -> list[str]:
         """The rules that applied to accesses, and what stood in the way of others."""
         return list(self._writer.notes)
+
+    @property
+    def has_irregular_loops(self) -> bool:
+        """Whether each thread better runs its loops alone."""
+        return runs_irregular_loops(self._function, self._divergence)
 
     # -- analysis --------------------------------------------------------------------------------
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nbrt.backends.cpu.simt.lanes.loops import BodyForm, Loops
 from nbrt.backends.cpu.simt.lanes.merges import Edge, Jumps, Merges
 from nbrt.backends.cpu.simt.lanes.regions import with_aliases
+from nbrt.backends.cpu.simt.lanes.strips import Strip, find_strip
 from nbrt.backends.cpu.simt.lanes.subregions import Subregion, SubregionTests, addresses_in
 from nbrt.backends.cpu.simt.lanes.versions import Versions, versions_of
 from nbrt.backends.cpu.simt.lanes.writer import FULL, Mask, Value
@@ -62,6 +64,7 @@ class ControlFlow:
         }
         self._bodies: dict[str, Level] = {}
         self._copies = 0
+        self._loops = Loops(instructions, self._merges, thread, self.write_body)
         self._tests = SubregionTests(self._blocks, instructions)
         lanes = self._writer.width
         self._versions: Versions | None = Versions(self._blocks, self._divergence, lanes)
@@ -69,7 +72,7 @@ class ControlFlow:
     def write(self, mask: Mask, phis: dict[str, Value]) -> list[Edge]:
         """Write the region for the lanes of a mask; return the edges that leave it."""
         level = self._region.level
-        return self._guarded(Subregion(level, level.root, set(level.order)), mask, phis, FULL)
+        return self._guarded(_whole(level), mask, phis, FULL)
 
     def _guarded(
         self,
@@ -89,7 +92,7 @@ class ControlFlow:
         writer = self._writer
         some, after = writer.name("some"), writer.name("join")
         any_lane = writer.any(mask)
-        twice = outer is None and self._copies < _MAX_COPIES and self._tests.uses_memory(part)
+        twice = self._is_written_twice(part, outer)
         all_lanes = writer.all(mask) if twice else ""
         jumps: Jumps = [(writer.label, [])]
         writer.choose(any_lane, some, after)
@@ -316,6 +319,10 @@ class ControlFlow:
         self._writer.go(leave(edges))
         return region
 
+    def _is_written_twice(self, part: Subregion, outer: Mask) -> bool:
+        """Return whether a subregion is written for all lanes and for some."""
+        return outer is None and self._copies < _MAX_COPIES and self._tests.uses_memory(part)
+
     # -- loops -----------------------------------------------------------------------------------
 
     def _loop(self, level: Level, header: str, mask: Mask, initial: dict[str, Value]) -> list[Edge]:
@@ -325,161 +332,34 @@ class ControlFlow:
             self._bodies[header] = Level(header, blocks, self._thread.successors)
         body = self._bodies[header]
         if header not in self._divergence.divergent_loops:
-            return self._uniform_loop(body, mask, initial)
+            if len(body.order) == 1 and (strip := self._strip(self._blocks[header])):
+                return self._loops.in_strips(body, strip, mask, initial)
+            return self._loops.uniform(body, mask, initial)
         targets = list(dict.fromkeys(target for _, target in level.edges(header)))
-        writer = self._writer
-        state = len(writer.lines), writer.label, dict(self._values)
-        if mask is None or mask.kind == "below":
-            # Lanes often leave from the end of a group on, as at the end of an array.
-            edges = self._divergent_loop(body, targets, mask, initial, "below")
-            if edges is not None:
-                return edges
-            del writer.lines[state[0] :]
-            writer.label = state[1]
-            self._values.clear()
-            self._values.update(state[2])
-        edges = self._divergent_loop(body, targets, mask, initial, "vector")
-        assert edges is not None
+        twice = mask is None and self._is_written_twice(_whole(body), mask)
+        return self._loops.divergent(body, targets, mask, initial, twice=twice)
+
+    def _strip(self, block: BasicBlock) -> Strip | None:
+        """Return the strips of a loop of one block, if it has any."""
+        return find_strip(block, self._divergence, self._writer.width)
+
+    def write_body(
+        self, body: Level, mask: Mask, phis: dict[str, Value], outer: Mask, form: BodyForm
+    ) -> list[Edge]:
+        """Write the body of a loop for the lanes of a mask; return the edges that leave it.
+
+        `outer` is the mask around the loop.
+        """
+        if form == "block":
+            return self._node(body, body.root, mask, phis)
+        part = _whole(body)
+        if form == "guarded":
+            return self._guarded(part, mask, phis, outer)
+        self._copies += form == "copy"
+        edges = self._subregion(part, mask, phis)
+        self._copies -= form == "copy"
         return edges
 
-    def _begin_loop(
-        self, body: Level, initial: dict[str, Value]
-    ) -> tuple[str, str, int, dict[str, Value]]:
-        """Begin a loop: return the label before it, its label, the line of its phis, and them."""
-        writer = self._writer
-        before, head = writer.label, writer.name("loop")
-        writer.go(head)
-        writer.start(head)
-        phis = {
-            phi.name: self._merges.as_phi(phi, writer.name("phi"))
-            for phi in self._thread.phis(body.root)
-        }
-        assert phis.keys() == initial.keys(), (phis, initial)
-        return before, head, len(writer.lines), phis
 
-    def _phi_lines(
-        self,
-        body: Level,
-        phis: dict[str, Value],
-        initial: dict[str, Value],
-        following: dict[str, Value],
-        labels: tuple[str, str],
-    ) -> list[str]:
-        lines = []
-        for phi in self._thread.phis(body.root):
-            own = phis[phi.name]
-            kind = self._writer.vector_type(phi.type) if own.kind == "vector" else phi.type
-            texts = initial[phi.name].text, following[phi.name].text
-            lines.append(_phi_line(own.text, kind, texts, labels))
-        return lines
-
-    def _uniform_loop(self, body: Level, mask: Mask, initial: dict[str, Value]) -> list[Edge]:
-        """Write a loop that all lanes leave together."""
-        writer = self._writer
-        before, head, at, phis = self._begin_loop(body, initial)
-        edges = self._subregion(Subregion(body, body.root, set(body.order)), mask, phis)
-        back = [edge for edge in edges if edge.target == body.root]
-        out = [edge for edge in edges if edge.target != body.root]
-        if not back:
-            return out
-        again = back[0].taken
-        if back[0].mask is not mask:
-            again = writer.any(self._merges.finalized(back[0]).mask)
-        after = writer.name("after")
-        lines = self._phi_lines(body, phis, initial, back[0].incoming, (before, writer.label))
-        writer.choose(again, head, after)
-        writer.lines[at:at] = lines
-        writer.start(after)
-        return [replace(out[0], taken="true", mask=mask)] if len(out) == 1 else out
-
-    def _divergent_loop(
-        self,
-        body: Level,
-        targets: list[str],
-        mask: Mask,
-        initial: dict[str, Value],
-        form: str,
-    ) -> list[Edge] | None:
-        """Write a loop that runs until the last lane has left it.
-
-        Returns None if the mask of the lanes that stay in the loop does not keep the given form.
-        """
-        writer = self._writer
-        mask_type = "i64" if form == "below" else writer.vector_type("i1")
-        if form == "vector":
-            start = writer.mask(mask)
-        else:
-            start = mask.text if mask is not None else str(writer.width)
-        before, head, at, phis = self._begin_loop(body, initial)
-        inside = Value("i1", form, writer.name("mask"))
-        left = [self._left(target) for target in targets]
-        edges = {
-            edge.target: self._merges.finalized(edge)
-            for edge in self._loop_body(body, inside, phis, mask)
-        }
-        back = edges.get(body.root)
-        if back is None:
-            raise CannotLowerError("a loop that does not loop")
-        if form == "below" and (back.mask is None or back.mask.kind != "below"):
-            return None
-        out = [self._with_leaving(edge, edges.get(edge.target)) for edge in left]
-        following = back.mask.text if form == "below" and back.mask else writer.mask(back.mask)
-        again, after = writer.any(back.mask), writer.name("after")
-        labels = before, writer.label
-        lines = self._phi_lines(body, phis, initial, back.incoming, labels)
-        lines.append(_phi_line(inside.text, mask_type, (start, following), labels))
-        for old, new in zip(left, out, strict=True):
-            lines += self._left_lines(old, new, labels)
-        writer.choose(again, head, after)
-        writer.lines[at:at] = lines
-        writer.start(after)
-        return [replace(out[0], mask=mask)] if len(out) == 1 else out
-
-    def _loop_body(
-        self, body: Level, inside: Value, phis: dict[str, Value], outer: Mask
-    ) -> list[Edge]:
-        part = Subregion(body, body.root, set(body.order))
-        if outer is None:
-            return self._guarded(part, inside, phis, outer)
-        return self._subregion(part, inside, phis)
-
-    def _left(self, target: str) -> Edge:
-        """Return the edge of the lanes that have left for a target in earlier iterations."""
-        writer = self._writer
-        kept = {
-            phi.name: Value(phi.type, "vector", writer.name("kept"))
-            for phi in self._thread.phis(target)
-        }
-        return Edge(target, "true", Value("i1", "vector", writer.name("gone")), kept)
-
-    def _with_leaving(self, left: Edge, leaving: Edge | None) -> Edge:
-        """Add the lanes that leave in this iteration to those that have left before."""
-        if leaving is None:
-            return left
-        writer = self._writer
-        incoming = {
-            name: Value(
-                kept.type,
-                "vector",
-                writer.blend(kept.type, leaving.mask, leaving.incoming[name].text, kept.text),
-            )
-            for name, kept in left.incoming.items()
-        }
-        masks = f"{writer.mask(left.mask)}, {writer.mask(leaving.mask)}"
-        mask = Value("i1", "vector", writer.op(f"or {writer.vector_type('i1')} {masks}"))
-        return replace(left, mask=mask, incoming=incoming)
-
-    def _left_lines(self, old: Edge, new: Edge, labels: tuple[str, str]) -> list[str]:
-        """Return the phis of an edge of lanes that have left a loop."""
-        writer = self._writer
-        texts = "zeroinitializer", writer.mask(new.mask)
-        lines = [_phi_line(writer.mask(old.mask), writer.vector_type("i1"), texts, labels)]
-        for name, kept in old.incoming.items():
-            texts = "poison", new.incoming[name].text
-            lines.append(_phi_line(kept.text, writer.vector_type(kept.type), texts, labels))
-        return lines
-
-
-def _phi_line(name: str, kind: str, texts: tuple[str, str], labels: tuple[str, str]) -> str:
-    pairs = ", ".join(f"[ {text}, {label} ]" for text, label in zip(texts, labels, strict=True))
-    return f"  {name} = phi {kind} {pairs}"
+def _whole(level: Level) -> Subregion:
+    return Subregion(level, level.root, set(level.order))

@@ -15,13 +15,14 @@ from nbrt.backends.cpu.simt import placeholders
 from nbrt.backends.cpu.simt.llvm.graph import END, Level
 from nbrt.backends.cpu.simt.llvm.parse import member_type
 from nbrt.backends.cpu.simt.llvm.types import is_integer, is_scalar, size_of
+from nbrt.backends.cpu.simt.math_functions import PURE_FUNCTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from nbrt.backends.cpu.simt.llvm.model import BasicBlock, Function, Instruction, Operand
 
-__all__ = ["VARYING", "Divergence", "Stride", "address_indices", "frame_size"]
+__all__ = ["VARYING", "Divergence", "Stride", "address_indices", "address_stride", "frame_size"]
 
 Stride = int | None
 VARYING: Stride = None
@@ -51,6 +52,21 @@ def address_indices(address: Instruction) -> list[tuple[Operand, int]] | None:
         elif not index.text.lstrip("-").isdigit():
             return None
     return indices
+
+
+def address_stride(item: Instruction, strides: Sequence[Stride]) -> Stride:
+    """Return the stride in bytes of an address, for the strides of the operands."""
+    indices = address_indices(item)
+    if indices is None or item.type != "ptr":
+        return VARYING
+    by_name = {o.text: step for o, step in zip(item.operands, strides, strict=True)}
+    total = strides[0]
+    for index, size in indices:
+        step = by_name[index.text]
+        if total is None or step is None or (step != 0 and index.type != "i64"):
+            return VARYING
+        total += step * size
+    return total
 
 
 class Divergence:
@@ -250,7 +266,8 @@ class Divergence:
                 (placeholders.VOTE, placeholders.ACTIVEMASK, f"{placeholders.MATCH}all")
             )
             return 0 if self._lanes and (broadcast or voted) else VARYING
-        if not name.startswith("llvm.") or item.type.startswith("{"):
+        is_pure = name.startswith("llvm.") or name in PURE_FUNCTIONS
+        if not is_pure or item.type.startswith("{"):
             return VARYING
         return VARYING if any(self[operand] != 0 for operand in item.operands) else 0
 
@@ -259,7 +276,7 @@ class Divergence:
             return VARYING
         opcode, (first, second) = item.opcode, (*item.operands, item.operands[0])[:2]
         if opcode == "getelementptr":
-            return self._of_address(item)
+            return address_stride(item, strides)
         if not (is_integer(item.type) or item.type == "ptr") or item.type == "i1":
             return VARYING
         left, right = strides[0], strides[-1]
@@ -296,20 +313,6 @@ class Divergence:
 
     def _is_position(self, operand: Operand) -> bool:
         return operand.text in {p.text for p in self._function.parameters}
-
-    def _of_address(self, item: Instruction) -> Stride:
-        indices = address_indices(item)
-        if indices is None or item.type != "ptr":
-            return VARYING
-        total = self[item.operands[0]]
-        assert total is not None
-        for index, size in indices:
-            step = self[index]
-            if step != 0 and index.type != "i64":
-                return VARYING
-            assert step is not None
-            total += step * size
-        return total
 
     def _alignment(self, item: Instruction) -> int:
         if item.opcode in ("sext", "zext", "trunc", "freeze"):

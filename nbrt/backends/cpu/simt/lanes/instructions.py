@@ -9,6 +9,12 @@ from nbrt.backends.cpu.simt.lanes.memory import Memory
 from nbrt.backends.cpu.simt.lanes.patterns import Patterns
 from nbrt.backends.cpu.simt.lanes.scalarize import Scalarizer
 from nbrt.backends.cpu.simt.lanes.warp import WarpOperations
+from nbrt.backends.cpu.simt.lanes.wrapped_indices import (
+    element_address,
+    linear_address,
+    linear_choice,
+    linear_sum,
+)
 from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import (
     BINARY,
@@ -19,12 +25,13 @@ from nbrt.backends.cpu.simt.llvm.model import (
     renamed,
 )
 from nbrt.backends.cpu.simt.llvm.types import is_integer, is_scalar
+from nbrt.backends.cpu.simt.math_functions import INTRINSICS, PURE_FUNCTIONS
 
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.lanes.divergence import Divergence
     from nbrt.backends.cpu.simt.lanes.private_copies import PrivateCopies
 
-__all__ = ["Instructions"]
+__all__ = ["Instructions", "is_elementwise"]
 
 _DIVISIONS = frozenset(("udiv", "sdiv", "urem", "srem"))
 _FAST = ("fast", "nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc")
@@ -54,6 +61,8 @@ class Instructions:
     ----------
     values : dict
         Values that are known at the current place, by name.
+    loaded : dict
+        Results of loads that are written already.
     """
 
     def __init__(
@@ -65,6 +74,8 @@ class Instructions:
         self.writer = self._writer = writer
         self.divergence = self._divergence = divergence
         self.values = self._values = dict[str, Value]()
+        self.loaded = dict[str, Value]()
+        self._extended: dict[str, tuple[str, Value]] = {}
         self._scalarizer = Scalarizer(writer, used)
         self._memory = Memory(writer, self._scalarizer, divergence.definitions)
         self._warp = WarpOperations(writer)
@@ -79,6 +90,12 @@ class Instructions:
         if operand.is_local:
             return self._values[operand.text]
         return Value(operand.type, "scalar", operand.text)
+
+    def row_addresses(self, base: Operand, item: Instruction, index: Value, mask: Mask) -> str:
+        """Return the addresses of the elements with an index in the rows of a load's lanes."""
+        rows = f"{self._writer.vector_type('ptr')} {self._writer.vector(self.value(base))}"
+        at = self._writer.op(f"getelementptr {item.type}, {rows}, i64 {index.text}")
+        return self._memory.safe_pointers(Value("ptr", "vector", at), mask)
 
     def write(self, item: Instruction, mask: Mask) -> None:
         """Write an instruction for the lanes of a mask, at least one of which is active."""
@@ -97,6 +114,8 @@ class Instructions:
         opcode = item.opcode
         if opcode == "call":
             return self._call(item, operands, mask)
+        if item.name in self.loaded:
+            return self.loaded[item.name]
         if opcode in ("load", "store", "atomicrmw", "cmpxchg"):
             return self._memory.write(item, operands, mask)
         if opcode == "alloca":
@@ -196,7 +215,7 @@ class Instructions:
     def _elementwise(self, item: Instruction, operands: list[Value], mask: Mask) -> Value:
         writer, opcode = self._writer, item.opcode
         if opcode == "select":
-            return self._selected(item, operands)
+            return self._selected(item, operands, mask)
         if not is_scalar(item.type) and item.type:
             raise CannotLowerError(f"{opcode} of the type {item.type}")
         if opcode == "getelementptr":
@@ -213,6 +232,8 @@ class Instructions:
             text = f"{opcode} {flags}{item.detail} {kind} {vectors[0]}, {vectors[1]}"
         elif opcode in CASTS:
             text = f"{opcode} {flags}{kind} {vectors[0]} to {writer.vector_type(item.type)}"
+            if opcode in ("sext", "zext"):
+                self._extended[item.name] = opcode, operands[0]
         elif opcode in ("fneg", "freeze"):
             text = f"{opcode} {flags}{kind} {vectors[0]}"
         else:
@@ -225,9 +246,10 @@ class Instructions:
                 part = f"{source.type} {writer.lane(source, lane)}"
                 return writer.op(f"{opcode} {flags}{part} to {target}")
 
-        return Value(item.type, "vector", writer.op(text), write_lane=write_lane)
+        linear = linear_sum(writer, item, operands) if opcode in ("add", "sub") else None
+        return Value(item.type, "vector", writer.op(text), write_lane=write_lane, linear=linear)
 
-    def _selected(self, item: Instruction, operands: list[Value]) -> Value:
+    def _selected(self, item: Instruction, operands: list[Value], mask: Mask) -> Value:
         writer = self._writer
         condition, yes, no = operands
         if not is_scalar(item.type):
@@ -238,9 +260,8 @@ class Instructions:
             test = f"i1 {condition.text}"
         else:
             test = f"{writer.vector_type('i1')} {writer.vector(condition)}"
-        return Value(
-            item.type, "vector", writer.op(f"select {test}, {kind} {first}, {kind} {second}")
-        )
+        text = writer.op(f"select {test}, {kind} {first}, {kind} {second}")
+        return Value(item.type, "vector", text, linear=linear_choice(writer, item, operands, mask))
 
     def _address(self, item: Instruction, operands: list[Value]) -> Value:
         writer = self._writer
@@ -257,7 +278,12 @@ class Instructions:
             return writer.op(f"getelementptr {item.detail}, {', '.join(values)}")
 
         cheap = all(value.kind != "vector" or value.write_lane is not None for value in operands)
-        return Value("ptr", "vector", writer.op(text), write_lane=write_lane if cheap else None)
+        linear = linear_address(writer, item, operands)
+        narrow = self._extended.get(item.operands[-1].text)
+        element = element_address(item, operands, narrow)
+        own = write_lane if cheap else None
+        text = writer.op(text)
+        return Value("ptr", "vector", text, write_lane=own, linear=linear, element=element)
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -267,8 +293,9 @@ class Instructions:
             return None
         if placeholders.is_marker(name):
             return self._marker(item, operands, mask)
-        if name.startswith("llvm."):
-            base = name.removeprefix("llvm.").rpartition(".")[0]
+        intrinsic = INTRINSICS.get(name, name)
+        if intrinsic.startswith("llvm.") or name in PURE_FUNCTIONS:
+            base = intrinsic.removeprefix("llvm.").rpartition(".")[0]
             if all(value.kind == "scalar" for value in operands) and item.type != "void":
                 return Value(item.type, "scalar", self._writer.op(self._copied(item, operands)))
             if base in _ELEMENTWISE:
@@ -294,3 +321,8 @@ class Instructions:
         if item.detail == placeholders.WARP_SYNC:
             return None
         return self._warp.write(item, operands, mask)
+
+
+def is_elementwise(symbol: str) -> bool:
+    """Return whether a symbol is an intrinsic that computes a value of its operands."""
+    return symbol.removeprefix("llvm.").rpartition(".")[0] in _ELEMENTWISE

@@ -95,25 +95,32 @@ class Merges:
                 for label, edge in edges
             ]
             return "true", Value("i1", "below", writer.phi("i64", numbers))
-        return "true", self._mixed_mask(edges)
+        return "true", self._mixed_mask(edges, whole)
 
-    def _mixed_mask(self, edges: list[tuple[str, Edge | None]]) -> Value:
-        """Merge masks in both forms: vectors and numbers of lanes."""
-        writer, full = self._writer, "splat (i1 true)"
-        vectors, numbers = [], []
+    def _mixed_mask(self, edges: list[tuple[str, Edge | None]], whole: Mask) -> Value:
+        """Merge masks in several forms: vectors, numbers of lanes, and the mask around them."""
+        writer = self._writer
+        vectors, numbers, wholes = [], [], []
         for label, edge in edges:
             mask = edge.mask if edge else None
-            is_number = mask is not None and mask.kind == "below"
-            vector = "zeroinitializer" if edge is None or is_number else full
-            vectors.append((mask.text if mask is not None and not is_number else vector, label))
-            numbers.append((mask.text if mask is not None and is_number else "0", label))
-        merged = Value("i1", "vector", writer.phi(writer.vector_type("i1"), vectors))
+            vector, number = "zeroinitializer" if edge is None else "splat (i1 true)", "0"
+            is_whole = mask is not None and mask.kind not in ("below", "vector")
+            assert not is_whole or mask is whole, mask
+            if mask is not None:
+                vector = mask.text if mask.kind == "vector" else "zeroinitializer"
+                number = mask.text if mask.kind == "below" else "0"
+            vectors.append((vector, label))
+            numbers.append((number, label))
+            wholes.append((str(is_whole).lower(), label))
+        merged: Mask = Value("i1", "vector", writer.phi(writer.vector_type("i1"), vectors))
         below = Value("i1", "below", writer.phi("i64", numbers))
-        if below.text == "0":
-            return merged
-        either = writer.either(merged, below)
-        assert either is not None
-        return either
+        takes_whole = Value("i1", "scalar", writer.phi("i1", wholes))
+        if below.text != "0":
+            merged = writer.either(merged, below)
+        if takes_whole.text != "false":
+            merged = writer.either(merged, writer.both(takes_whole, whole))
+        assert merged is not None
+        return merged
 
     def merged_value(self, phi: Instruction, values: list[tuple[str, Value | None]]) -> Value:
         """Write a phi in the current block for values by the labels of their sources."""

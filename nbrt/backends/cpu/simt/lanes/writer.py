@@ -12,7 +12,16 @@ from nbrt.backends.cpu.simt.llvm.types import width_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["FULL", "UNKNOWN", "LaneWriter", "LowBits", "Mask", "Value"]
+__all__ = [
+    "FULL",
+    "UNKNOWN",
+    "Element",
+    "LaneWriter",
+    "Linear",
+    "LowBits",
+    "Mask",
+    "Value",
+]
 
 _NUMBER = re.compile(r"-?\d+$|-?\d[\d.]*e[-+]?\d+$|0x[0-9A-Fa-fHKLMR]+$|true$|false$")
 _INTEGER = re.compile(r"-?\d+$")
@@ -56,6 +65,10 @@ class Value:
     offsets: tuple[int, ...] = ()
     low_bits: LowBits = UNKNOWN
     """What is known of the low bits of a scalar, or of the scalar of a step or pattern."""
+    linear: Linear | None = None
+    """The same value without a vector, under a condition."""
+    element: Element | None = None
+    """For addresses of elements of one array: the array and the indices, under a condition."""
 
     @property
     def number(self) -> int | None:
@@ -69,6 +82,30 @@ class Value:
             return self
         modulus = min(known.modulus, 1 << width_of(self.type))
         return replace(self, low_bits=LowBits(modulus, known.residue % modulus))
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A scalar or strided value that equals a vector if a condition, an ``i1``, holds."""
+
+    condition: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """The addresses of elements of one array, if a condition, an ``i1``, holds."""
+
+    condition: str
+    base: str
+    type: str
+    """Type of which the indices count elements."""
+
+    index: Value
+    """The indices, of up to 64 bits."""
+
+    extension: str
+    """Conversion of an index to 64 bits: an opcode, or empty."""
 
 
 Mask = Value | None
@@ -182,6 +219,17 @@ class LaneWriter:
         return self.op(
             f"shufflevector {whole} {vector}, {whole} poison, <{len(lanes)} x i32> <{chosen}>"
         )
+
+    def with_part(self, kind: str, vector: str, part: str, first: int, width: int) -> str:
+        """Write a vector with the lanes from `first` on replaced by a vector of fewer lanes."""
+        inside = range(first, first + width)
+        lanes = [f"i32 {n - first}" if n in inside else "i32 poison" for n in range(self.width)]
+        chosen = f"<{self.width} x i32> <{', '.join(lanes)}>"
+        fewer, whole = f"<{width} x {kind}>", self.vector_type(kind)
+        wide = self.op(f"shufflevector {fewer} {part}, {fewer} poison, {chosen}")
+        lanes = [f"i32 {n + self.width * (n in inside)}" for n in range(self.width)]
+        chosen = f"<{self.width} x i32> <{', '.join(lanes)}>"
+        return self.op(f"shufflevector {whole} {vector}, {whole} {wide}, {chosen}")
 
     def phi(self, kind: str, incoming: list[tuple[str, str]]) -> str:
         """Write a phi of (value, label) pairs, or return the value if there is only one."""

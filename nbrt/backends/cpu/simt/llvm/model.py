@@ -22,6 +22,7 @@ __all__ = [
     "NotReducibleError",
     "Operand",
     "ThreadIR",
+    "ThreadsAreFasterError",
     "renamed",
 ]
 
@@ -54,6 +55,10 @@ THREAD_PARAMETERS = 2
 
 class CannotLowerError(Exception):
     """One lowering does not support the code; the message says why. Users never see it."""
+
+
+class ThreadsAreFasterError(CannotLowerError):
+    """Lanes could run the code, but one thread after the other is faster; the message says why."""
 
 
 class NotReducibleError(CannotLowerError):
