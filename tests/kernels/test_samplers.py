@@ -17,6 +17,7 @@ from nbrt.index_sets import Region
 from nbrt_kernels.random.distributions.samplers import sampler_fills
 
 ALPHA = 1e-4
+GAMMA_SHAPES = (0.01, 0.5, 0.999, 1.0, 1.5, 2.5, 40.0, 1e6, 1e12)
 SEED = 0x0123456789ABCDEF
 N = 50_000
 
@@ -234,24 +235,42 @@ def test_region_is_a_slice(name, dtype, parameters, region):
     assert np.array_equal(part, whole[places.reshape(-1)])
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "parameters"),
-    [
-        ("gamma", "float32", (0.5, 2.0)),
-        ("gamma", "float64", (2.5, 1.0)),
-        ("beta", "float32", (0.5, 3.0)),
-        ("poisson", "int64", (3.0,)),
-        ("poisson", "int64", (25.0,)),
-        ("binomial", "int64", (100, 0.7)),
-        ("binomial", "int64", (10, 0.3)),
-    ],
-)
+SCALARS = [
+    *(("gamma", dtype, (shape, 2.0)) for dtype in ("float32", "float64") for shape in GAMMA_SHAPES),
+    ("gamma", "float64", (1e-300, 1.0)),
+    ("gamma", "float64", (1e290, 1.0)),
+    ("chisquare", "float32", (0.5,)),
+    ("chisquare", "float64", (3.0,)),
+    ("beta", "float32", (0.5, 3.0)),
+    ("beta", "float64", (2.0, 0.25)),
+    ("beta", "float64", (0.01, 0.02)),
+    ("beta", "float64", (7.0, 30.0)),
+    *(("poisson", "int64", (mean,)) for mean in (3.0, 10.0, 25.0, 1e4, 1e15)),
+    ("poisson", "uint8", (100.0,)),
+    ("binomial", "int64", (10, 0.3)),
+    *(("binomial", "int64", (100, chance)) for chance in (0.3, 0.5, 0.7)),
+    ("binomial", "int64", (2**40, 0.9)),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "parameters"), SCALARS)
 def test_arrays_equal_scalars(name, dtype, parameters):
-    # The kernel of arrays makes every trial itself, that of scalars marks and mends.
-    first = np.full(999, parameters[0])
-    assert np.array_equal(
-        draw(name, dtype, (first, *parameters[1:]), 999), draw(name, dtype, parameters, 999)
-    )
+    # The kernel of arrays makes every trial itself, that of scalars makes a quick one first.
+    n = 2**16 + 1
+    kind = np.int64 if isinstance(parameters[0], int) else np.float64
+    first = np.full(n, parameters[0], kind)
+    expected = draw(name, dtype, (first, *parameters[1:]), n)
+    for count in (1, 255, 256, 257, n):
+        assert np.array_equal(draw(name, dtype, parameters, count), expected[:count])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_any_shape_of_a_gamma_passes_the_quick_test_as_the_whole_one(dtype):
+    rng = np.random.default_rng(0)
+    shapes = 10 ** rng.uniform(-3, 12 if dtype == "float32" else 30, 40)
+    for shape in shapes.astype(dtype).astype(float):
+        each = draw("gamma", dtype, (np.full(5000, shape), 1.0), 5000)
+        assert np.array_equal(draw("gamma", dtype, (shape, 1.0), 5000), each), shape
 
 
 def test_narrow_counts_are_the_wide_ones_converted():

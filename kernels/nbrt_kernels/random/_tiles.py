@@ -38,6 +38,7 @@ _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE, _TWO = np.uint64(1), np.uint64(2)
 _FIRST_ATTEMPT = np.uint64(0)
+_FIRST_ATTEMPTS = _FIRST_ATTEMPT, _FIRST_ATTEMPT
 _WORDS_OF_PAIR = 2
 
 
@@ -76,7 +77,7 @@ def tile_of(blocks: int) -> Callable[..., None]:
     def many(tile: Array, block: Scalar, key0: Scalar, key1: Scalar) -> None:
         for q in range(half):
             near = block + np.uint64(q)
-            v0, v1, u0, u1 = two_blocks(near, near + np.uint64(half), key0, key1)
+            v0, v1, u0, u1 = two_blocks(near, near + np.uint64(half), _FIRST_ATTEMPTS, key0, key1)
             tile[2 * q] = v0
             tile[2 * q + 1] = v1
             tile[2 * q + blocks] = u0
@@ -104,7 +105,7 @@ def listed_tile(blocks: int) -> Callable[..., None]:
         for i in range(n):
             q = np.uint64(i)
             k = q + half
-            v0, v1, u0, u1 = two_blocks(numbers[q] + q, numbers[k] + k, key0, key1)
+            v0, v1, u0, u1 = two_blocks(numbers[q] + q, numbers[k] + k, _FIRST_ATTEMPTS, key0, key1)
             tile[_TWO * q] = v0
             tile[_TWO * q + _ONE] = v1
             tile[_TWO * k] = u0

@@ -131,9 +131,9 @@ def _three_and_three(first: Block, second: Block, k0: Scalar, k1: Scalar) -> tup
 
 @device_function
 def two_blocks(
-    first: Scalar, second: Scalar, key0: Scalar, key1: Scalar
+    first: Scalar, second: Scalar, attempts: tuple[Scalar, Scalar], key0: Scalar, key1: Scalar
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-    """Return two blocks as `block_values` of attempt 0 does, computed interleaved.
+    """Return two blocks as `block_values` does, computed interleaved.
 
     A round waits five cycles for its product; two interleaved blocks keep a vector unit of sixteen
     registers busy (1.3 times faster than one, and no slower than four).
@@ -142,6 +142,8 @@ def two_blocks(
     ----------
     first, second : uint64
         Block numbers.
+    attempts : tuple of uint64
+        The attempt of each.
     key0, key1 : uint64
         Low and high half of the seed; only the low halves count.
 
@@ -151,8 +153,9 @@ def two_blocks(
         The values of the first and of the second block.
     """
     zero = np.uint64(0)
+    one, other = attempts
     a, b = _three_and_three(
-        (first, first >> _HALF, zero, zero), (second, second >> _HALF, zero, zero), key0, key1
+        (first, first >> _HALF, one, zero), (second, second >> _HALF, other, zero), key0, key1
     )
     c, d = _three_and_three(a, b, key0 + _W0_THRICE, key1 + _W1_THRICE)
     e, f = _three_and_three(c, d, key0 + _W0_SIX, key1 + _W1_SIX)

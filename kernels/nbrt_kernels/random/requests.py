@@ -130,9 +130,10 @@ def fills_of(draw: DrawRequest, *, gpu: bool = False) -> list[Fill]:
 def _element_fills(draw: DrawRequest, tile: int) -> list[Fill]:
     distribution, dtype, parameters = draw.distribution, draw.dtype, draw.parameters
     if distribution in SAMPLED:
-        fills = sampler_fills(distribution, dtype, parameters, draw.local_size, draw.region)
+        gpu, where = tile == _ONE_TILE, (draw.local_size, draw.region)
+        fills = sampler_fills(distribution, dtype, parameters, *where, gpu=gpu)
         # On a CPU, sparse launches iterate over single threads.
-        return [launch._replace(block=THREADS) for launch in fills] if tile == _ONE_TILE else fills
+        return [launch._replace(block=THREADS) for launch in fills] if gpu else fills
     if distribution == "dropout":
         return _dropout_fills(draw, tile)
     if distribution == "integers_each":

@@ -2,7 +2,8 @@
 
 Every element is a function of (seed, offset, index, parameters) and uses the Philox blocks of its
 index, one per attempt. Where the first attempt mostly succeeds, two launches share the work: a
-branch-free one, which vectorises, marks the rejected elements, and a second one draws these.
+branch-free one, which vectorises, marks the rejected elements, and a second one draws these. On a
+CPU, that is so for counts of small mean only; `_tiles` draws the others.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from nbrt_kernels.random.math import select
 if TYPE_CHECKING:
     from nbrt_kernels.random._floats import DeviceFunction
 
-__all__ = ["Kernel", "all_kernel", "marked_kernel", "once_kernel", "vectors_kernel"]
+__all__ = ["Kernel", "all_kernel", "marked_kernel", "once_kernel", "stored", "vectors_kernel"]
 
 #: Takes the array to fill and the arguments in the docstring of its factory.
 Kernel = Callable[..., None]
@@ -68,7 +69,8 @@ def _is_nan(x: Scalar) -> Scalar:
     return x != x
 
 
-def _stored(dtype: str, is_count: bool) -> DeviceFunction:
+def stored(dtype: str, is_count: bool) -> DeviceFunction:
+    """Make the conversion of a value to the dtype of the array."""
     return _stored_count(dtype) if is_count else _as_it_is
 
 
@@ -78,7 +80,7 @@ def _is_marked(dtype: str, is_count: bool) -> DeviceFunction:
 
     An element that has this value is drawn again, with the same result.
     """
-    store = _stored(dtype, is_count)
+    store = stored(dtype, is_count)
 
     @device_function
     def is_no_count(x: Scalar) -> Scalar:
@@ -93,7 +95,7 @@ def once_kernel(sample: DeviceFunction, dtype: str, is_count: bool, real: Any) -
 
     Element i of `out` is element ``base + i`` of the draw; rejected ones are marked.
     """
-    store, mark = _stored(dtype, is_count), np.int64(-1) if is_count else real(np.nan)
+    store, mark = stored(dtype, is_count), np.int64(-1) if is_count else real(np.nan)
 
     def fill_once(
         out: Array, state: Array, skip: Scalar, base: Scalar, a: Scalar, b: Scalar, c: Scalar
@@ -114,7 +116,7 @@ def once_kernel(sample: DeviceFunction, dtype: str, is_count: bool, real: Any) -
 @cache
 def marked_kernel(sample: DeviceFunction, dtype: str, is_count: bool) -> Kernel:
     """Return the kernel ``(out, state, skip, base, a, b, c)`` that draws marked elements."""
-    store, is_marked = _stored(dtype, is_count), _is_marked(dtype, is_count)
+    store, is_marked = stored(dtype, is_count), _is_marked(dtype, is_count)
 
     def fill_marked(
         out: Array, state: Array, skip: Scalar, base: Scalar, a: Scalar, b: Scalar, c: Scalar
@@ -160,7 +162,7 @@ def all_kernel(
         Whether the box is a table, see `nbrt_kernels.random._index_maps`.
     """
     place_of = make_index_map(listed)
-    store = _stored(dtype, is_count)
+    store = stored(dtype, is_count)
     get_a, get_b, get_c = map(_reader, kinds, arrays)
 
     def fill_all(
@@ -187,7 +189,7 @@ def vectors_kernel(
     Its arguments are those of `all_kernel`; c is the length of a vector, and vectors do not cross
     the ends of runs.
     """
-    draw, place_of = make(_stored(dtype, is_count)), make_index_map(listed)
+    draw, place_of = make(stored(dtype, is_count)), make_index_map(listed)
 
     def fill_vectors(
         out: Array, state: Array, skip: Scalar, base: Any, run: Any, inner_rows: Scalar,

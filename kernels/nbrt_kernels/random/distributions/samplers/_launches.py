@@ -12,6 +12,7 @@ from nbrt_kernels.random.distributions.samplers import _parameters as p
 from nbrt_kernels.random.distributions.samplers import (
     binomial,
     continuous,
+    gamma_tiles,
     gammas,
     heavy_tailed,
     hypergeometric,
@@ -26,6 +27,7 @@ from nbrt_kernels.random.distributions.samplers._kernels import (
     once_kernel,
     vectors_kernel,
 )
+from nbrt_kernels.random.distributions.samplers._tiles import tile_kernel, tile_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,12 +56,16 @@ class _Sampler(NamedTuple):
     regime : callable or None
         Takes scalar parameters; returns the arguments of `make` for which one branch-free trial
         mostly succeeds.
+    tile : callable or None
+        Takes the precision (not for counts); returns the function that draws tiles on a CPU, see
+        `_tiles.tile_kernel`. Counts with a small mean, which need no trials, are not drawn by it.
     """
 
     make: Callable[..., DeviceFunction]
     parameters: tuple[p.Parameter, ...]
     is_count: bool = False
     regime: Callable[..., tuple[bool, ...]] | None = None
+    tile: Callable[..., DeviceFunction] | None = None
 
 
 def _poisson_regime(lam: Any, _b: Any, _c: Any) -> tuple[bool, ...]:
@@ -77,16 +83,19 @@ _SAMPLERS = {
         gammas.gamma,
         (p.Parameter("shape", p.AT_LEAST_ZERO), p.Parameter("scale", p.AT_LEAST_ZERO)),
         regime=lambda shape, _b, _c: (bool(shape < 1),),
+        tile=gamma_tiles.gamma_tile,
     ),
     "beta": _Sampler(
         gammas.beta,
         (p.Parameter("a", p.POSITIVE), p.Parameter("b", p.POSITIVE)),
         regime=lambda a, b, _c: (bool(a < 1), bool(b < 1)),
+        tile=gamma_tiles.beta_tile,
     ),
     "chisquare": _Sampler(
         gammas.chisquare,
         (p.Parameter("df", p.POSITIVE),),
         regime=lambda df, _b, _c: (bool(df < 2),),
+        tile=gamma_tiles.chisquare_tile,
     ),
     "noncentral_chisquare": _Sampler(
         gammas.noncentral_chisquare,
@@ -109,12 +118,19 @@ _SAMPLERS = {
     "wald": _Sampler(
         continuous.wald, (p.Parameter("mean", p.POSITIVE), p.Parameter("scale", p.POSITIVE))
     ),
-    "poisson": _Sampler(poisson.poisson, (p.Parameter("lam", p.MEAN),), True, _poisson_regime),
+    "poisson": _Sampler(
+        poisson.poisson,
+        (p.Parameter("lam", p.MEAN),),
+        True,
+        _poisson_regime,
+        poisson.poisson_tile,
+    ),
     "binomial": _Sampler(
         binomial.binomial,
         (p.Parameter("n", p.WHOLE), p.Parameter("p", p.CHANCE)),
         True,
         _binomial_regime,
+        binomial.binomial_tile,
     ),
     "negative_binomial": _Sampler(
         heavy_tailed.negative_binomial,
@@ -148,6 +164,8 @@ def sampler_fills(
     parameters: tuple[Any, ...],
     count: int,
     region: Part | Table | None,
+    *,
+    gpu: bool = False,
 ) -> list[Fill]:
     """Return the launches that draw `count` elements.
 
@@ -164,6 +182,8 @@ def sampler_fills(
         Elements to draw.
     region : Part or None
         Which elements of the draw they are; None: the first ones.
+    gpu : bool
+        Whether the launches run on a GPU, which draws no tiles.
 
     Returns
     -------
@@ -189,7 +209,7 @@ def sampler_fills(
         raise TypeError(message)
     if distribution in _VECTORS:
         return _vector_fills(distribution, dtype, parameters, count, region)
-    return _scalar_fills(distribution, dtype, parameters, count, region)
+    return _scalar_fills(distribution, dtype, parameters, count, region, gpu)
 
 
 def _precision_of(dtype: str, is_count: bool) -> Precision:
@@ -203,7 +223,12 @@ def _made(distribution: str, precision: Precision, regime: tuple[bool, ...] = ()
 
 
 def _scalar_fills(
-    distribution: str, dtype: str, values: tuple[Any, ...], count: int, region: Part | Table | None
+    distribution: str,
+    dtype: str,
+    values: tuple[Any, ...],
+    count: int,
+    region: Part | Table | None,
+    gpu: bool,
 ) -> list[Fill]:
     sampler = _SAMPLERS[distribution]
     is_count = sampler.is_count
@@ -227,8 +252,15 @@ def _scalar_fills(
         listed = is_table(region)
         kernel = all_kernel(sample, dtype, is_count, tuple(kinds), arrays, listed)
         return _region_fills(kernel, typed, count, region, 1)
-    once = _made(distribution, precision, sampler.regime(*typed))
+    regime = sampler.regime(*typed)
     arguments = (np.uint64(base), *typed)
+    if sampler.tile is not None and not (gpu or (is_count and regime[0])):
+        if is_count:
+            kernel = tile_kernel(sampler.tile(), dtype, True, np.int64)
+        else:
+            kernel = tile_kernel(sampler.tile(precision), dtype, False, precision.real)
+        return [Fill(kernel, tile_threads(count), arguments, block=1)]
+    once = _made(distribution, precision, regime)
     return [
         Fill(once_kernel(once, dtype, is_count, precision.real), count, arguments),
         Fill(marked_kernel(sample, dtype, is_count), count, arguments, block=1),

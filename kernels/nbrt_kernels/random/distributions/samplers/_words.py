@@ -62,15 +62,30 @@ def _open_uniform_f32(value: Scalar) -> Scalar:
 
 
 @device_function
-def _normal_f32(first: Scalar, _second: Scalar) -> Scalar:
+def _radius_f32(first: Scalar) -> Scalar:
+    return radius_f32(low_word(first))
+
+
+@device_function
+def _cosine_f32(first: Scalar, _second: Scalar) -> Scalar:
     _, cosine = sincos_f32(_high_word(first))
-    return radius_f32(low_word(first)) * cosine
+    return cosine
+
+
+@device_function
+def _cosine_f64(_first: Scalar, second: Scalar) -> Scalar:
+    _, cosine = sincos_f64(second & _HIGH)
+    return cosine
+
+
+@device_function
+def _normal_f32(first: Scalar, second: Scalar) -> Scalar:
+    return _radius_f32(first) * _cosine_f32(first, second)
 
 
 @device_function
 def _normal_f64(first: Scalar, second: Scalar) -> Scalar:
-    _, cosine = sincos_f64(second & _HIGH)
-    return radius_f64(first) * cosine
+    return radius_f64(first) * _cosine_f64(first, second)
 
 
 @device_function
@@ -101,6 +116,8 @@ class Words:
     ----------
     normal : DeviceFunction
         A normal of both values; the low half of the second stays unused.
+    radius, cosine : DeviceFunction
+        Its factors, of the first value and of both.
     exponential, uniform : DeviceFunction
         An exponential, and a uniform in the open unit interval, of one value.
     turn : DeviceFunction
@@ -108,14 +125,20 @@ class Words:
     """
 
     normal: DeviceFunction
+    radius: DeviceFunction
+    cosine: DeviceFunction
     exponential: DeviceFunction
     uniform: DeviceFunction
     turn: DeviceFunction
 
 
 _WORDS = {
-    SINGLE: Words(_normal_f32, _exponential_f32, _open_uniform_f32, _turn_f32),
-    DOUBLE: Words(_normal_f64, _exponential_f64, open_uniform_f64, _turn_f64),
+    SINGLE: Words(
+        _normal_f32, _radius_f32, _cosine_f32, _exponential_f32, _open_uniform_f32, _turn_f32
+    ),
+    DOUBLE: Words(
+        _normal_f64, radius_f64, _cosine_f64, _exponential_f64, open_uniform_f64, _turn_f64
+    ),
 }
 
 

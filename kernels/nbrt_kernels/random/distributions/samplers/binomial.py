@@ -11,11 +11,12 @@ with N = n + 2, K = k + 1, L = N - K, d = K - N p and Stirling's tail S,
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nbrt_kernels._dialect import Scalar, cuda, device_function
+from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 from nbrt_kernels.random.distributions.samplers._counts import (
     FAR,
     SMALL_MEAN,
@@ -25,6 +26,11 @@ from nbrt_kernels.random.distributions.samplers._counts import (
     stirling_tail,
     transformed,
 )
+from nbrt_kernels.random.distributions.samplers._tiles import (
+    TILE_ELEMENTS,
+    make_settle,
+    no_attempts,
+)
 from nbrt_kernels.random.distributions.samplers._words import open_uniform_f64
 from nbrt_kernels.random.math import exp_f64, log1p_f64, log_f64, select
 from nbrt_kernels.random.philox import block_values
@@ -32,7 +38,7 @@ from nbrt_kernels.random.philox import block_values
 if TYPE_CHECKING:
     from nbrt_kernels.random._floats import DeviceFunction
 
-__all__ = ["binomial", "binomial_count"]
+__all__ = ["binomial", "binomial_count", "binomial_tile"]
 
 _START, _NEXT = np.uint64(0), np.uint64(1)
 _NO_COUNT = np.int64(0)
@@ -122,6 +128,41 @@ def binomial_count(
     flip = p > _HALF
     k, attempt = _lesser_count(block, attempt, key0, key1, n, select(flip, _ONE - p, p))
     return select(flip, n - k, k), attempt
+
+
+@device_function
+def _quick(
+    first: Scalar, second: Scalar, n: Scalar, p: Scalar, _c: Scalar
+) -> tuple[Scalar, Scalar]:
+    flip = p > _HALF
+    k, _, sure, _, _ = _candidate(first, second, n, select(flip, _ONE - p, p))
+    return select(flip, n - k, k), not sure
+
+
+@device_function
+def _trial(
+    first: Scalar, second: Scalar, n: Scalar, p: Scalar, _c: Scalar
+) -> tuple[Scalar, Scalar]:
+    flip = p > _HALF
+    lesser = select(flip, _ONE - p, p)
+    k, d, sure, height, outside = _candidate(first, second, n, lesser)
+    return select(flip, n - k, k), (not sure) & (outside | _above(d, height, n, lesser))
+
+
+@cache
+def binomial_tile() -> DeviceFunction:
+    """Make a tile of binomial counts of (n, p); the lesser outcome has a mean of at least 10."""
+    settle = make_settle(_quick, _trial, np.int64)
+
+    @device_function
+    def draw(
+        values: Array, block: Scalar, key0: Scalar, key1: Scalar, n: Scalar, p: Scalar, c: Scalar
+    ) -> None:
+        attempts = cuda.local.array(TILE_ELEMENTS, np.uint64)
+        no_attempts(attempts)
+        settle(values, attempts, block, key0, key1, n, p, c)
+
+    return draw
 
 
 def binomial(small: bool | None = None, flip: bool = False) -> DeviceFunction:

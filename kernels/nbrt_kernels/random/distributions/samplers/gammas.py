@@ -32,6 +32,7 @@ __all__ = [
     "f",
     "gamma",
     "gamma_factors",
+    "make_trial",
     "noncentral_chisquare",
     "noncentral_f",
     "standard_t",
@@ -41,20 +42,19 @@ _ONE = np.uint64(1)
 
 
 @cache
-def _trial(precision: Precision, lift: bool | None) -> DeviceFunction:
-    """Make a trial of two values: a gamma of ``shape``, raised where it is below 1, and rejection.
+def make_trial(precision: Precision, lift: bool | None) -> DeviceFunction:
+    """Make a trial of a normal and a value: a gamma of ``shape``, raised below 1, and rejection.
 
     `lift` is whether it is below; None: the trial tests it.
     """
-    real, log1p, normal = precision.real, precision.log1p, words_of(precision).normal
+    real, log1p = precision.real, precision.log1p
     third, zero, half, one, three = (real(c) for c in (1 / 3, 0, 0.5, 1, 3))
     raised, kept = real(1 - 1 / 3), -third
     below, above = (kept if lift is False else raised), (raised if lift else kept)
 
     @device_function
-    def trial(first: Scalar, second: Scalar, shape: Scalar) -> tuple[Scalar, Scalar]:
+    def trial(x: Scalar, second: Scalar, shape: Scalar) -> tuple[Scalar, Scalar]:
         d = shape + select(shape < one, below, above)
-        x = normal(first, second)
         c = third / math.sqrt(d)
         y = x * c
         # s = (1 + y)**3 - 1, in which nothing cancels for large shapes.
@@ -84,7 +84,7 @@ def gamma_factors(precision: Precision, lift: bool | None = None) -> DeviceFunct
         Of (block, attempt, key0, key1, shape).
     """
     real, exponential = precision.real, words_of(precision).exponential
-    trial = _trial(precision, lift)
+    trial, normal = make_trial(precision, lift), words_of(precision).normal
     zero, one, most = real(0), real(1), real(np.finfo(real).max)
 
     @device_function
@@ -92,7 +92,7 @@ def gamma_factors(precision: Precision, lift: bool | None = None) -> DeviceFunct
         block: Scalar, attempt: Scalar, key0: Scalar, key1: Scalar, shape: Scalar
     ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
         first, second = block_values(block, attempt, key0, key1)
-        g, rejected = trial(first, second, shape)
+        g, rejected = trial(normal(first, second), second, shape)
         if not lift:
             return g, zero, attempt + _ONE, rejected
         first, _ = block_values(block, attempt + _ONE, key0, key1)
@@ -108,7 +108,7 @@ def gamma_factors(precision: Precision, lift: bool | None = None) -> DeviceFunct
         while rejected:
             first, second = block_values(block, attempt, key0, key1)
             attempt = attempt + _ONE
-            g, rejected = trial(first, second, shape)
+            g, rejected = trial(normal(first, second), second, shape)
         if shape < one:
             first, second = block_values(block, attempt, key0, key1)
             attempt = attempt + _ONE

@@ -12,11 +12,12 @@ the mean, in which nothing large cancels: with K = k + 1, d = K - lam and Stirli
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nbrt_kernels._dialect import Scalar, cuda, device_function
+from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 from nbrt_kernels.random.distributions.samplers._counts import (
     FAR,
     SMALL_MEAN,
@@ -26,6 +27,11 @@ from nbrt_kernels.random.distributions.samplers._counts import (
     stirling_tail,
     transformed,
 )
+from nbrt_kernels.random.distributions.samplers._tiles import (
+    TILE_ELEMENTS,
+    make_settle,
+    no_attempts,
+)
 from nbrt_kernels.random.distributions.samplers._words import open_uniform_f64
 from nbrt_kernels.random.math import exp_f64, log1p_f64, log_f64
 from nbrt_kernels.random.philox import block_values
@@ -33,7 +39,7 @@ from nbrt_kernels.random.philox import block_values
 if TYPE_CHECKING:
     from nbrt_kernels.random._floats import DeviceFunction
 
-__all__ = ["poisson", "poisson_count"]
+__all__ = ["poisson", "poisson_count", "poisson_tile"]
 
 _START, _NEXT = np.uint64(0), np.uint64(1)
 _NONE = np.int64(0)
@@ -106,6 +112,38 @@ def poisson_count(
     return k, attempt
 
 
+@device_function
+def _quick(
+    first: Scalar, second: Scalar, lam: Scalar, _b: Scalar, _c: Scalar
+) -> tuple[Scalar, Scalar]:
+    k, _, sure, _, _ = _candidate(first, second, lam)
+    return k, not sure
+
+
+@device_function
+def _trial(
+    first: Scalar, second: Scalar, lam: Scalar, _b: Scalar, _c: Scalar
+) -> tuple[Scalar, Scalar]:
+    k, d, sure, height, outside = _candidate(first, second, lam)
+    return k, (not sure) & (outside | _above(d, height, lam))
+
+
+@cache
+def poisson_tile() -> DeviceFunction:
+    """Make a tile of Poisson counts of (lam,), which is at least 10."""
+    settle = make_settle(_quick, _trial, np.int64)
+
+    @device_function
+    def draw(
+        values: Array, block: Scalar, key0: Scalar, key1: Scalar, lam: Scalar, b: Scalar, c: Scalar
+    ) -> None:
+        attempts = cuda.local.array(TILE_ELEMENTS, np.uint64)
+        no_attempts(attempts)
+        settle(values, attempts, block, key0, key1, lam, b, c)
+
+    return draw
+
+
 def poisson(small: bool | None = None) -> DeviceFunction:
     """Make Poisson counts of (lam,); with `small`, whether it is below 10, one quick trial."""
 
@@ -126,10 +164,9 @@ def poisson(small: bool | None = None) -> DeviceFunction:
 
     @device_function
     def tried(
-        block: Scalar, key0: Scalar, key1: Scalar, lam: Scalar, _b: Scalar, _c: Scalar
+        block: Scalar, key0: Scalar, key1: Scalar, lam: Scalar, b: Scalar, c: Scalar
     ) -> tuple[Scalar, Scalar]:
         first, second = block_values(block, _START, key0, key1)
-        k, d, sure, height, outside = _candidate(first, second, lam)
-        return k, (not sure) & (outside | _above(d, height, lam))
+        return _trial(first, second, lam, b, c)
 
     return sample if small is None else searched if small else tried
