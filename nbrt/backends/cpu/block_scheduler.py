@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from nbrt.typing import Dim3
 
 __all__ = [
-    "NO_THREAD",
     "LaunchRecord",
     "chunk_size",
     "get_num_threads",
@@ -41,7 +40,7 @@ __all__ = [
     "set_num_threads",
 ]
 
-NO_THREAD = -1
+_NONE = -1
 """In `LaunchRecord.failed`, where no thread has raised."""
 
 _MIN_CHUNK_NS = 20_000
@@ -90,15 +89,20 @@ class LaunchRecord(ctypes.Structure):
 
     def __init__(self, *fields: int) -> None:
         super().__init__(*fields)
-        self.failed[0] = NO_THREAD
+        self.failed[0] = _NONE
         self.wait = wait_address()
+
+    @property
+    def has_raised(self) -> bool:
+        """Whether a thread has raised since the last `note`."""
+        return bool(self.failed[0] != _NONE)
 
     def note(self, error: BaseException) -> None:
         """Add to an exception the index of the kernel's thread that raised it, or deadlocks."""
         index = tuple(self.failed)
-        if index[0] == NO_THREAD:
+        if index[0] == _NONE:
             return
-        self.failed[0] = NO_THREAD
+        self.failed[0] = _NONE
         thread = f"block {index[3:]}, thread {index[:3]}"
         if isinstance(error, KernelDeadlockError):
             error.args = (f"{error}; one of them is {thread}",)

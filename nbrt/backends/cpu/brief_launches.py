@@ -14,24 +14,30 @@ import os
 import threading
 from _thread import get_ident
 from time import perf_counter_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from nbrt.backends.cpu.block_scheduler import NO_THREAD, LaunchRecord
 from nbrt.backends.cpu.crash import LAST_LAUNCH
 from nbrt.backends.cpu.interrupts import forget_tick, main_runner, run_stoppable
-from nbrt.backends.cpu.queue_items import Brevity
+from nbrt.backends.cpu.queue_items import BoundLaunch, Brevity, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.backends.cpu.block_scheduler import LaunchRecord
     from nbrt.backends.cpu.interrupts import Runner
     from nbrt.backends.cpu.queues import WorkerQueue
     from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher
 
-__all__ = ["BRIEF_NS", "BriefLaunches"]
+__all__ = ["BRIEF_NS", "SHORT_NS", "BriefLaunches"]
 
 BRIEF_NS = 20_000
 """Shorter launches are brief: for longer ones, another thread is worth its cost."""
+
+SHORT_NS = 1_000_000
+"""The main thread runs shorter launches that it waits for; longer ones would delay its signals."""
+
+_SHORT_LAUNCHES = 3
+"""Consecutive short launches before one is run so."""
 
 _LAUNCHES = 8
 """Consecutive brief launches in the thread of a stream before one may run in its caller."""
@@ -50,14 +56,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release
     )
-
-
-class _Bound(NamedTuple):
-    """The entry function with the record of one stream, which runs one launch at a time."""
-
-    record: LaunchRecord
-    native: Callable[..., object]
-    stops: int
 
 
 class _Program(Protocol):
@@ -98,7 +96,7 @@ class BriefLaunches(Brevity):
 
     __slots__ = (
         "_bound", "_clock", "_crash_text", "_doubts", "_entry", "_long", "_plan", "_program",
-        "_row", "_total", "_turn",
+        "_row", "_short_row", "_total", "_turn",
     )  # fmt: skip
 
     def __init__(
@@ -115,8 +113,8 @@ class BriefLaunches(Brevity):
         self._entry = entry
         self._crash_text = crash_text
         self._total = total
-        self._bound: dict[Runner, _Bound] = {}
-        self._row = 0
+        self._bound: dict[Runner, BoundLaunch] = {}
+        self._row = self._short_row = 0
         self._doubts = self._long = 0
         self._clock: Callable[[], int] = perf_counter_ns
         self._turn: threading.RLock | None = None
@@ -146,7 +144,7 @@ class BriefLaunches(Brevity):
             clock = self._clock
             begin = clock()
             try:
-                if not queue.is_ready or queue.owner is not None:
+                if not queue.is_ready or queue.owner is not None or runner.stops != stops:
                     return False
                 queue.owner = owner
                 runner.record = record
@@ -158,7 +156,7 @@ class BriefLaunches(Brevity):
                         main_runner.watch()
                 native(*args)
             except Exception as error:
-                if record.failed[0] == NO_THREAD:
+                if not record.has_raised:
                     raise
                 record.note(error)
                 queue.fail(error, self._plan.label)
@@ -176,22 +174,34 @@ class BriefLaunches(Brevity):
 
     def run_in_thread(self, runner: Runner, args: tuple[Any, ...]) -> None:
         """Run a launch in the thread of a stream, and measure it."""
-        stops, bound = runner.stops, self._bound.get(runner)
+        record: Any
         if runner.is_stopping:
             record = self._plan.new_record(self._total, 0, 0)
-        elif bound is None or bound.stops != stops or bound.record.stop:
-            record = self._bind(runner, stops).record
         else:
-            record = bound.record
+            record = self.bind(runner).record
         begin = thread_time_ns()
         try:
             run_stoppable(self._entry, ctypes.addressof(record), record, args)
         except Exception as error:
             record.note(error)
             raise
-        elapsed = thread_time_ns() - begin
+        self.measured(thread_time_ns() - begin)
+
+    def bind(self, runner: Runner) -> BoundLaunch:
+        """Return how to run the next launch, if launches are short."""
+        stops, bound = runner.stops, self._bound.get(runner)
+        if bound is None or bound.stops != stops or bound.record.stop:
+            bound = self._bind(runner, stops)
+        return bound
+
+    def measured(self, elapsed: int) -> None:
+        """Learn from the nanoseconds of processor time that a launch has taken."""
+        self._short_row = self._short_row + 1 if elapsed < SHORT_NS else 0
+        is_short = self._short_row >= _SHORT_LAUNCHES
+        self.are_short = is_short and not self._program.may_wait_for_memory
         if elapsed >= BRIEF_NS:
-            self.expect_long()
+            self._row = 0
+            self.are_expected = False
             return
         self._turn = _turn if elapsed < _TINY_NS else None
         self._row += 1
@@ -200,10 +210,10 @@ class BriefLaunches(Brevity):
 
     def expect_long(self) -> None:
         """Expect longer launches, until there are some brief ones again."""
-        self._row = 0
-        self.are_expected = False
+        self._row = self._short_row = 0
+        self.are_expected = self.are_short = False
 
-    def _judge(self, record: LaunchRecord, elapsed: int) -> None:
+    def _judge(self, record: Record, elapsed: int) -> None:
         """Learn from the time of a launch that was expected to be brief.
 
         By the clock, a launch is also long if the thread had to wait for the interpreter's lock or
@@ -224,9 +234,9 @@ class BriefLaunches(Brevity):
             self._clock = thread_time_ns
             forget_tick(record)
 
-    def _bind(self, runner: Runner, stops: int) -> _Bound:
+    def _bind(self, runner: Runner, stops: int) -> BoundLaunch:
         record = self._plan.new_record(self._total, 0, 0)
         entry: Any = self._entry
         native = functools.partial(entry, ctypes.addressof(record))
-        bound = self._bound[runner] = _Bound(record, native, stops)
+        bound = self._bound[runner] = BoundLaunch(record, native, stops)
         return bound

@@ -22,6 +22,7 @@ __all__ = [
     "STOP",
     "Runner",
     "Stoppable",
+    "Watched",
     "forget_tick",
     "main_runner",
     "run_stoppable",
@@ -50,6 +51,30 @@ def stop(record: Stoppable) -> None:
     """End a launch early: native code leaves it at its next poll."""
     with _words:
         record.stop = STOP
+
+
+class Watched:
+    """A launch's record as another object for each launch, so that no tick takes two for one.
+
+    Parameters
+    ----------
+    record : Stoppable
+        The record.
+    """
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: Stoppable) -> None:
+        self._record = record
+
+    @property
+    def stop(self) -> int:
+        """The stop word."""
+        return self._record.stop
+
+    @stop.setter
+    def stop(self, word: int) -> None:
+        self._record.stop = word
 
 
 class Runner:

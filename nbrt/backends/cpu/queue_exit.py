@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import time
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,12 +30,12 @@ _CANCEL_SECONDS = 1.0
 class _Queue(Protocol):
     """The part of a `WorkerQueue` that its end uses."""
 
+    name: str
     pid: int
 
     def end(self) -> threading.Thread | None: ...
     def close(self) -> None: ...
     def cancel(self) -> int: ...
-    def cancel_overdue(self, launch: str, seconds: float) -> None: ...
     def running_launch(self) -> tuple[object, str] | None: ...
 
 
@@ -83,7 +84,19 @@ def _join(queues: list[_Queue], limit: float) -> None:
                 running_since[worker] = (record, now)
             elif launch is not None and now - running_since[worker][1] >= limit:
                 running_since[worker] = (None, now)
-                _call_printing_warnings(worker.cancel_overdue, launch[1], limit)
+                _call_printing_warnings(_cancel_overdue, worker, launch[1], limit)
+
+
+def _cancel_overdue(queue: _Queue, launch: str, seconds: float) -> None:
+    """Cancel a launch that delays interpreter exit, and warn."""
+    dropped = queue.cancel()
+    more = f", {dropped} command(s) behind it were dropped" if dropped else ""
+    warnings.warn(
+        f"{launch} was stopped on {queue.name}: it ran for {seconds:g} s after the end of the "
+        f"program{more}; synchronize the stream before, or raise NBRT_EXIT_TIMEOUT",
+        NbrtCleanupWarning,
+        stacklevel=2,
+    )
 
 
 def _call_printing_warnings(function: Callable[..., object], *args: object) -> None:

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from nbrt.backends.cpu.interrupts import Stoppable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt._internal.callsite import CallSite
+    from nbrt.backends.cpu.interrupts import Runner
     from nbrt.backends.stream_failure import StreamFailure
 
 __all__ = [
     "BRIEF",
+    "BoundLaunch",
     "Brevity",
     "Callback",
     "Completion",
     "QueuedWork",
+    "Record",
     "Stop",
     "Synchronization",
     "Wait",
+    "label_of",
 ]
 
 
@@ -68,6 +74,37 @@ class Completion:
         return self.is_done
 
 
+class Record(Stoppable, Protocol):
+    """A launch's record, which notes the thread of a kernel that raised."""
+
+    @property
+    def has_raised(self) -> bool:
+        """Whether a thread of the kernel has raised."""
+        ...
+
+    def note(self, error: BaseException) -> None:
+        """Add the index of the thread to its exception."""
+        ...
+
+
+class BoundLaunch(NamedTuple):
+    """The entry function with the record of one stream, which runs one launch at a time.
+
+    Attributes
+    ----------
+    record : Record
+        The record, not stopped as long as the runner of the stream has as many `stops`.
+    native : callable
+        Takes the arguments of the kernel.
+    stops : int
+        The `stops` of the runner.
+    """
+
+    record: Record
+    native: Callable[..., object]
+    stops: int
+
+
 class Brevity:
     """Whether work of one kind is brief.
 
@@ -75,12 +112,23 @@ class Brevity:
     ----------
     are_expected : bool
         Whether the next works are expected to take a few microseconds, without any wait.
+    are_short : bool
+        Whether they are expected to take less than a millisecond in one thread, without any wait.
     """
 
-    __slots__ = ("are_expected",)
+    __slots__ = ("are_expected", "are_short")
 
     def __init__(self, *, are_expected: bool = False) -> None:
         self.are_expected = are_expected
+        self.are_short = False
+
+    def bind(self, runner: Runner) -> BoundLaunch:
+        """Return how to run the next launch, if launches are short."""
+        raise NotImplementedError
+
+    def measured(self, elapsed: int) -> None:
+        """Learn from the nanoseconds of processor time that a launch has taken."""
+        raise NotImplementedError
 
 
 BRIEF = Brevity(are_expected=True)
@@ -88,9 +136,17 @@ BRIEF = Brevity(are_expected=True)
 
 
 class QueuedWork:
-    """A call, with where it was submitted."""
+    """A call, with where it was submitted.
 
-    __slots__ = ("args", "brevity", "function", "site")
+    Attributes
+    ----------
+    number : int
+        Its place among the items of its queue, from 1 on.
+    is_claimed : bool
+        Whether a thread runs it, or has run it.
+    """
+
+    __slots__ = ("args", "brevity", "function", "is_claimed", "number", "site")
 
     def __init__(
         self,
@@ -103,6 +159,13 @@ class QueuedWork:
         self.args = args
         self.brevity = brevity
         self.site = site
+        self.number = 0
+        self.is_claimed = False
+
+    @property
+    def label(self) -> str:
+        """The name of the function in messages."""
+        return label_of(self.function)
 
 
 class Callback:
@@ -137,3 +200,9 @@ class Stop:
     """The end of the queue."""
 
     __slots__ = ()
+
+
+def label_of(function: object) -> str:
+    """Return the name of a function in messages."""
+    name = getattr(function, "label", None) or getattr(function, "__qualname__", None)
+    return str(name or type(function).__name__)

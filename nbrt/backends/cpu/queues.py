@@ -12,7 +12,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.callsite import CallSite
-from nbrt.backends.cpu.interrupts import Runner, runners
+from nbrt.backends.cpu.interrupts import Runner, Watched, main_runner, runners
 from nbrt.backends.cpu.queue_exit import close_at_exit
 from nbrt.backends.cpu.queue_items import (
     BRIEF,
@@ -23,6 +23,7 @@ from nbrt.backends.cpu.queue_items import (
     Stop,
     Synchronization,
     Wait,
+    label_of,
 )
 from nbrt.backends.stream_failure import StreamFailure
 from nbrt.errors import NbrtCleanupWarning, StreamError
@@ -47,8 +48,8 @@ class WorkerQueue:
     the GIL. After work raises, later work is dropped until a synchronisation point has raised the
     failure. Completions and waits are not dropped, so other queues continue.
 
-    While the queue is idle, a thread may reserve it and run short work itself (`owner`), and
-    completions need no thread.
+    A thread may reserve the queue (`owner`) and run brief work while it is idle, or a launch that
+    it waits for. Completions of an idle queue need no thread.
 
     Parameters
     ----------
@@ -62,16 +63,15 @@ class WorkerQueue:
     Attributes
     ----------
     is_ready : bool
-        Whether all items have ended, and the next work would run at once: the queue is open, and
-        has neither a failure nor been cancelled since the last work.
+        Whether all items have ended and the next work would run: the queue is open, without a
+        failure, and not cancelled since the last work.
     pid : int
         The process that made the queue; the thread does not exist in forked children.
     owner : list of int or None
-        The object of the thread that has reserved the queue, with the thread's identifier. If
-        `is_ready` and no other thread is the owner, a thread may set it, run work, and set it to
-        None. Items that are queued meanwhile wait until then. Python switches threads and runs
-        signal handlers only at calls and jumps back, so the tests and the assignment that follows
-        them are one step.
+        An object of the thread that has reserved the queue, with its identifier. If `is_ready` and
+        there is no owner, a thread may set it, run work, and set it to None; items that are queued
+        meanwhile wait. Python switches threads and runs signal handlers only at calls and jumps
+        back, so the tests and the assignment that follows them are one step.
     runner : Runner
         Ends the launches of the queue.
     turn : threading.RLock
@@ -96,6 +96,8 @@ class WorkerQueue:
         self._is_closed = False
         self.runner = Runner()
         self._work: QueuedWork | None = None
+        self._interrupted: StreamFailure | None = None  # of a launch that a signal handler ended
+        self._last: QueuedWork | None = None
         self._works = self._begun = 0
         self._pending: dict[Brevity | None, int] = {}
         # The numbers of items and of works submitted before the last `cancel`.
@@ -104,10 +106,7 @@ class WorkerQueue:
         close_at_exit(self)
 
     def put(self, function: Callable[..., object], *args: Any) -> None:
-        """Run ``function(*args)`` after everything queued before.
-
-        A function may have an attribute ``brief``, a `Brevity`.
-        """
+        """Run ``function(*args)`` after all before; its attribute ``brief`` may be a `Brevity`."""
         brief = getattr(function, "brief", None)
         brevity = brief if isinstance(brief, Brevity) else None
         self._push(QueuedWork(function, args, brevity, CallSite.here(depth=1)), works=1)
@@ -130,7 +129,7 @@ class WorkerQueue:
         except Exception as error:
             if results:
                 raise
-            self.fail(error, _label(function))
+            self.fail(error, label_of(function))
             return
         finally:
             if self.owner is owner:
@@ -140,8 +139,7 @@ class WorkerQueue:
     def drain(self) -> None:
         """Wait until the queue is ready, if all that it has to do before is brief.
 
-        Otherwise a thread that submits brief work faster than another thread can get the
-        interpreter's lock would never find the queue ready.
+        Otherwise a thread that submits brief work, and has the GIL, would never find it ready.
         """
         if self.is_ready or self._failure is not None or self.runner.is_stopping:
             return
@@ -179,6 +177,16 @@ class WorkerQueue:
         if self.is_ready and self.owner is None:
             return
         self.check_outside()
+        work = self._last
+        if work is not None and work.number == self._ended + 1 and not work.is_claimed:
+            # The thread of the queue has not begun it: two changes of threads cost more.
+            if get_ident() != main_runner.ident:
+                self._run_waiting(work)
+            elif work.brevity is not None and work.brevity.are_short:
+                self._run_interruptibly(work, work.brevity)
+            del work
+            if self.is_ready and self.owner is None:
+                return
         completion = Completion()
         self._push(Synchronization(completion, raises=True))
         completion.wait()
@@ -218,23 +226,14 @@ class WorkerQueue:
             self.is_ready = False
             self._cancelled, self._cancelled_works = self._submitted, self._works
             self.runner.stop_launches()
+            if self._failure is self._interrupted:
+                self._failure = None
         return dropped
 
     def running_launch(self) -> tuple[object, str] | None:
         """Return the record and the name of the running launch; None without one."""
         record, work = self.runner.record, self._work
-        return None if record is None or work is None else (record, _label(work.function))
-
-    def cancel_overdue(self, launch: str, seconds: float) -> None:
-        """Cancel a launch that delays interpreter exit, and warn."""
-        dropped = self.cancel()
-        more = f", {dropped} command(s) behind it were dropped" if dropped else ""
-        warnings.warn(
-            f"{launch} was stopped on {self.name}: it ran for {seconds:g} s after the end of the "
-            f"program{more}; synchronize the stream before, or raise NBRT_EXIT_TIMEOUT",
-            NbrtCleanupWarning,
-            stacklevel=2,
-        )
+        return None if record is None or work is None else (record, work.label)
 
     def end(self) -> threading.Thread | None:
         """Accept no more work; return the thread, which ends after the queued work."""
@@ -265,6 +264,9 @@ class WorkerQueue:
             self.is_ready = False
             self._submitted += 1
             self._works += works
+            if kind is QueuedWork:
+                item.number = self._submitted
+                self._last = item
             if is_work:
                 pending = self._pending
                 pending[brevity] = pending[brevity] + 1 if brevity in pending else 1
@@ -310,11 +312,18 @@ class WorkerQueue:
                         self._thread = None
                         return
                 continue
-            if type(item) is Stop:
+            kind = type(item)
+            if kind is Stop:
                 return
-            if self.owner is not None:
+            while self.owner is not None:
                 self._wait_for_owner()
-            if type(item) is Synchronization:
+            # No call comes between the test of the owner and the claim.
+            if kind is QueuedWork:
+                if item.is_claimed:  # a thread that waits for it has run it
+                    del item
+                    continue
+                item.is_claimed = True
+            if kind is Synchronization:
                 completion = item.completion
                 completion.failure = self._failure
                 if item.raises:
@@ -327,16 +336,18 @@ class WorkerQueue:
                 completion.complete()
                 del completion
                 continue
-            if type(item) is Completion or type(item) is Callback:
+            if kind is Completion or kind is Callback:
                 # A thread that this item wakes must find the queue idle.
                 self._completed += 1
                 self._run(item)
-                if type(item) is Callback:
+                if kind is Callback:
                     self._forget(None)
                 del item
             else:
                 self._run(item)
-                self._forget(item.brevity if type(item) is QueuedWork else None)
+                self._forget(item.brevity if kind is QueuedWork else None)
+                if item is self._last:
+                    self._last = None
                 # The arguments must die before the work counts as done: then their memory is free.
                 del item
                 self._completed += 1
@@ -353,12 +364,104 @@ class WorkerQueue:
             self.is_ready = True
 
     def _wait_for_owner(self) -> None:
-        """Wait until no thread has reserved the queue; none can while this item is queued."""
-        # By polling: an interrupt of the owner could prevent a message of its end.
+        """Wait until no thread has reserved the queue; an interrupt could prevent a message."""
         seconds = 0.0
         while self.owner is not None:
             time.sleep(seconds)
             seconds = min(_MAX_OWNER_POLL, 2 * seconds + 10e-6)
+
+    def _claim(self, work: QueuedWork, owner: list[int]) -> bool:
+        """Reserve the queue for its first pending item, if no thread has begun it."""
+        if (
+            work.is_claimed
+            or work.number != self._ended + 1
+            or self.owner is not None
+            or self._failure is not None
+            or self._completed < self._cancelled
+            or self.runner.is_stopping
+        ):
+            return False
+        work.is_claimed = True
+        self.owner = owner
+        return True
+
+    def _run_waiting(self, work: QueuedWork) -> None:
+        """Run a launch, the first pending item, in a waiting thread without signals."""
+        ident = get_ident()
+        if work.brevity is None or not self._claim(work, [ident]):
+            return
+        before = runners.get(ident)
+        runners[ident] = self.runner
+        try:
+            self._run_work(work)
+        finally:
+            if before is None:
+                del runners[ident]
+            else:
+                runners[ident] = before
+            self._forget(work.brevity)
+            work.args = ()
+            self._last = None
+            self._completed += 1
+            self._end_item()
+            self.owner = None
+
+    def _run_interruptibly(self, work: QueuedWork, brevity: Brevity) -> None:
+        """Run a short launch, the first pending item, in the main thread, which waits for it.
+
+        A signal handler that raises before the launch leaves it to the thread of the queue. One
+        that ends the launch makes it fail, unless the work is cancelled.
+        """
+        record, native, stops = brevity.bind(self.runner)
+        calls, results, watched = starmap(native, (work.args,)), list[object](), Watched(record)
+        failure = StreamFailure(KeyboardInterrupt(), work.label, work.site)
+        owner, before, is_begun = [get_ident()], main_runner.record, False
+        pending, begin = self._pending, time.thread_time_ns()
+        try:
+            if not self._claim(work, owner) or self.runner.stops != stops:
+                return
+            self.runner.record, main_runner.record = record, watched
+            if not main_runner.is_watched:
+                main_runner.watch()
+            # No call, so no signal handler, comes between these lines, in `finally`, nor before a
+            # failure is kept. The call of the launch and its result are one step.
+            self._begun += 1
+            is_begun = True
+            results.extend(calls)
+        except BaseException as error:
+            if is_begun and not results:
+                failure.error = error
+                self._failure = failure
+                if record.has_raised:
+                    record.note(error)
+                    error.__traceback__ = error.__context__ = None
+                    return
+                # Not the exception itself, whose traceback holds the frames of its caller.
+                failure.error = RuntimeError(f"a signal handler raised {type(error).__name__}")
+                self._interrupted = failure
+            raise
+        finally:
+            main_runner.record = before
+            if self.owner is owner:
+                self.runner.record = None
+                if is_begun:
+                    work.args = ()
+                    self._last = None
+                    pending[brevity] -= 1
+                    if not pending[brevity]:
+                        del pending[brevity]
+                    self._completed += 1
+                    self._ended += 1
+                    self.is_ready = (
+                        self._ended == self._submitted
+                        and self._failure is None
+                        and not self._is_closed
+                        and not self.runner.is_stopping
+                    )
+                else:
+                    work.is_claimed = False
+                self.owner = None
+        brevity.measured(time.thread_time_ns() - begin)
 
     def _run(self, item: Any) -> None:
         kind = type(item)
@@ -386,17 +489,12 @@ class WorkerQueue:
                 return
             self.runner.accept_launches()
         if self._failure is not None:
-            self._failure.dropped.append(_label(work.function))
+            self._failure.dropped.append(work.label)
             return
         self._work = work
         try:
             work.function(*work.args)
         except BaseException as error:  # noqa: BLE001  # raised at synchronisation
-            self._failure = StreamFailure(error, _label(work.function), work.site)
+            self._failure = StreamFailure(error, work.label, work.site)
         finally:
             self._work = None
-
-
-def _label(function: object) -> str:
-    name = getattr(function, "label", None) or getattr(function, "__qualname__", None)
-    return str(name or type(function).__name__)

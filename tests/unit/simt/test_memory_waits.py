@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 """Kernels whose loops may end only when another thread writes memory, and others."""
 
 from __future__ import annotations
