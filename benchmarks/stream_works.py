@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import queue
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +19,22 @@ from nbrt.backends.cpu.block_scheduler import set_num_threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["LONG_SECONDS", "bare_spin_kernel", "long_contenders", "short_contenders", "spin_kernel"]
+__all__ = [
+    "BURST",
+    "LONG_BURST",
+    "LONG_SECONDS",
+    "bare_spin_kernel",
+    "long_contenders",
+    "short_contenders",
+    "spin_kernel",
+]
 
 LONG_SECONDS = 1e-4
 _STREAMS = 8
-_BURST = 1_000
+BURST = 200
+"""Launches of a burst."""
+
+LONG_BURST = 20
 _GRID, _BLOCK = 2, 128
 _LONG_GRID, _LONG_BLOCK = 16, 64
 
@@ -102,84 +114,103 @@ def _in_turn(launch: Callable[[], object], wait: Callable[[], object]) -> Callab
 
 
 def _burst(
-    launches: Sequence[Callable[[], object]], waits: Sequence[Callable[[], object]]
-) -> Callable[[int], None]:
-    """Return the batch that makes n launches in bursts, on one stream after the other."""
+    launches: Sequence[Callable[[], object]],
+    waits: Sequence[Callable[[], object]],
+    count: int = BURST,
+) -> Callable[[], None]:
+    """Return a function that makes launches on one stream after the other, and waits for all."""
 
-    def batch(n: int) -> None:
-        for first in range(0, n, _BURST):
-            for launch in itertools.islice(itertools.cycle(launches), min(n - first, _BURST)):
-                launch()
-            for wait in waits:
-                wait()
+    def burst() -> None:
+        for launch in itertools.islice(itertools.cycle(launches), count):
+            launch()
+        for wait in waits:
+            wait()
 
-    return batch
+    return burst
 
 
-def _in_threads(batches: Sequence[Callable[[int], None]]) -> Callable[[int], None]:
-    """Return the batch that makes n calls in several threads at once."""
+def _in_threads(works: Sequence[Callable[[], object]]) -> Callable[[], None]:
+    """Return a function that does several works at once, in a thread each."""
 
-    def batch(n: int) -> None:
-        share = -(-n // len(batches))
-        threads = [threading.Thread(target=each, args=(share,)) for each in batches]
+    def run() -> None:
+        threads = [threading.Thread(target=work) for work in works]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    return batch
+    return run
 
 
-def short_contenders() -> list[Contender]:
-    """Return launches of two small blocks, handed over in several ways; a call is a launch."""
-    import numba
+class _ShortWork:
+    """Launches of two small blocks, on several streams and by bare threads."""
 
-    add = _add_kernel()
-    streams = [nbrt.Stream("cpu:0") for _ in range(_STREAMS)]
-    default = nbrt.default_stream("cpu:0")
-    x, *arrays = (nbrt.zeros(_GRID * _BLOCK, device="cpu:0") for _ in range(_STREAMS + 1))
-    nbrt.synchronize("cpu:0")
+    def __init__(self) -> None:
+        import numba
 
-    def on(stream: nbrt.Stream, y: Any) -> Callable[[], None]:
-        configured = add[_GRID, _BLOCK, stream]
-        return lambda: configured(x, y, 2.0)
+        add = _add_kernel()
+        streams = [nbrt.Stream("cpu:0") for _ in range(_STREAMS)]
+        default = nbrt.default_stream("cpu:0")
+        x, *arrays = (nbrt.zeros(_GRID * _BLOCK, device="cpu:0") for _ in range(_STREAMS + 1))
+        nbrt.synchronize("cpu:0")
 
-    launches = [on(stream, y) for stream, y in zip(streams, arrays, strict=True)]
-    waits = [stream.synchronize for stream in streams]
-    by_default = on(default, arrays[0])
-    bursts = [_burst([launch], [wait]) for launch, wait in zip(launches, waits, strict=True)]
+        def on(stream: nbrt.Stream, y: Any) -> Callable[[], None]:
+            configured = add[_GRID, _BLOCK, stream]
+            return lambda: configured(x, y, 2.0)
 
-    def add_bare(x: Any, y: Any, factor: Any) -> None:
-        for i in range(x.size):
-            y[i] += factor * x[i]
+        def add_bare(x: Any, y: Any, factor: Any) -> None:
+            for i in range(x.size):
+                y[i] += factor * x[i]
 
-    bare_add: Any = numba.njit(nogil=True, error_model="numpy")(add_bare)
-    bare, pool = _BareThread(), ThreadPoolExecutor(1)
-    zeros = [np.zeros(_GRID * _BLOCK, np.float32) for _ in range(2)]
-    args: tuple[Any, ...] = (*zeros, 2.0)
+        self.launches = [on(stream, y) for stream, y in zip(streams, arrays, strict=True)]
+        self.waits = [stream.synchronize for stream in streams]
+        self.by_default = on(default, arrays[0])
+        self.wait_default = default.synchronize
+        self.bare_add: Any = numba.njit(nogil=True, error_model="numpy")(add_bare)
+        zeros = [np.zeros(_GRID * _BLOCK, np.float32) for _ in range(2)]
+        self.args: tuple[Any, ...] = (*zeros, 2.0)
+        self.bare, self.pool = _BareThread(), ThreadPoolExecutor(1)
+        for launch, wait in zip(self.launches, self.waits, strict=True):
+            _in_turn(launch, wait)(30)  # then it is known that they are brief
 
-    def executed(n: int) -> None:
-        for future in [pool.submit(bare_add, *args) for _ in range(n)]:
+    def put(self) -> None:
+        self.bare.put(self.bare_add, *self.args)
+
+    def submit(self) -> Future[Any]:
+        return self.pool.submit(self.bare_add, *self.args)
+
+    def burst_of_executor(self) -> None:
+        for future in [self.submit() for _ in range(BURST)]:
             future.result()
 
-    return [
-        Contender("launch, synchronize: default", _in_turn(by_default, default.synchronize)),
-        Contender("launch, synchronize: a stream", _in_turn(launches[0], waits[0])),
-        Contender("put, wait: bare thread", _in_turn(lambda: bare.put(bare_add, *args), bare.wait)),
-        Contender(
-            "submit, result: executor", _in_turn(lambda: pool.submit(bare_add, *args).result(), int)
-        ),
-        Contender("burst: default", _burst([by_default], [default.synchronize])),
-        Contender("burst: a stream", bursts[0]),
-        Contender("burst: 8 streams", _burst(launches, waits)),
-        Contender(
-            "burst: bare thread",
-            _burst([lambda: bare.put(bare_add, *args)], [bare.wait]),
-        ),
-        Contender("burst: executor", executed, most=10_000),
-        Contender("2 threads, a stream each", _in_threads(bursts[:2])),
-        Contender("4 threads, a stream each", _in_threads(bursts[:4])),
+    def burst_of(self, streams: int, count: int = BURST) -> Callable[[], None]:
+        return _burst(self.launches[:streams], self.waits[:streams], count)
+
+    def in_threads(self, threads: int) -> Callable[[], None]:
+        """Return a burst by several threads with a stream each."""
+        pairs = list(zip(self.launches, self.waits, strict=True))[:threads]
+        return _in_threads([_burst([one], [wait], BURST // threads) for one, wait in pairs])
+
+
+def short_contenders() -> tuple[list[Contender], list[Contender]]:
+    """Return launches of two small blocks: single ones, and bursts of `BURST`."""
+    work = _ShortWork()
+    single = [
+        Contender("default stream", _in_turn(work.by_default, work.wait_default)),
+        Contender("a stream", _in_turn(work.launches[0], work.waits[0])),
+        Contender("bare thread", _in_turn(work.put, work.bare.wait), note="SimpleQueue"),
+        Contender("executor", each(lambda: work.submit().result()), note="one thread"),
     ]
+    bursts = {
+        "default stream": _burst([work.by_default], [work.wait_default]),
+        "a stream": work.burst_of(1),
+        "8 streams": work.burst_of(_STREAMS),
+        "2 threads, a stream each": work.in_threads(2),
+        "4 threads, a stream each": work.in_threads(4),
+        "bare thread": _burst([work.put], [work.bare.wait]),
+        "executor": work.burst_of_executor,
+    }
+    return single, [Contender(name, each(burst)) for name, burst in bursts.items()]
 
 
 def _calibrated(launch: Callable[[int], object]) -> int:
@@ -196,7 +227,7 @@ def _calibrated(launch: Callable[[int], object]) -> int:
 
 
 def long_contenders() -> list[Contender]:
-    """Return launches of 0.1 ms; a call is one launch."""
+    """Return launches of 0.1 ms; a call makes `LONG_BURST` of them."""
     spin = spin_kernel()
     size = _LONG_GRID * _LONG_BLOCK
     default = nbrt.default_stream("cpu:0")
@@ -215,13 +246,20 @@ def long_contenders() -> list[Contender]:
     # Another configuration: what the launches with one thread have taken does not count.
     shared = spin[_LONG_GRID, (_LONG_BLOCK, 1, 1), default]
 
-    def by_two(n: int) -> None:
+    def by_two() -> None:
         set_num_threads(2)
         try:
-            for _ in itertools.repeat(None, n):
+            for _ in range(LONG_BURST):
                 shared(arrays[0], rounds)
         finally:
             set_num_threads(1)
+
+    def in_turn(streams: int, count: int) -> list[Callable[[], None]]:
+        pairs = list(zip(launches, waits, strict=True))[:streams]
+        return [functools.partial(_in_turn(*pair), count) for pair in pairs]
+
+    def burst_on(streams: int) -> Callable[[], None]:
+        return _burst(launches[:streams], waits[:streams], LONG_BURST)
 
     bare_spin = bare_spin_kernel()
     zeros = [np.zeros(size, np.float32) for _ in range(2)]
@@ -231,15 +269,15 @@ def long_contenders() -> list[Contender]:
         lambda thread=thread, array=array: thread.put(bare_spin, array, bare_rounds)
         for thread, array in zip(bare, zeros, strict=True)
     ]
-    each_in_turn = [_in_turn(*pair) for pair in zip(launches, waits, strict=True)]
-    return [
-        Contender("default", each(lambda: alone(arrays[0], rounds))),
-        Contender("default, shared by 2 OS threads", by_two),
-        Contender("a stream, synchronized each", each_in_turn[0]),
-        Contender("a stream", _burst(launches[:1], waits[:1])),
-        Contender("2 streams", _burst(launches[:2], waits[:2])),
-        Contender("8 streams", _burst(launches, waits)),
-        Contender("2 Python threads, synchronized each", _in_threads(each_in_turn[:2])),
-        Contender("a bare thread", _burst(puts[:1], [bare[0].wait])),
-        Contender("2 bare threads", _burst(puts, [thread.wait for thread in bare])),
-    ]
+    works = {
+        "default stream": _burst([lambda: alone(arrays[0], rounds)], [], LONG_BURST),
+        "default stream, shared by 2 OS threads": by_two,
+        "a stream, synchronized each": in_turn(1, LONG_BURST)[0],
+        "a stream": burst_on(1),
+        "2 streams": burst_on(2),
+        "8 streams": burst_on(_STREAMS),
+        "2 threads, a stream each, synchronized each": _in_threads(in_turn(2, LONG_BURST // 2)),
+        "a bare thread": _burst(puts[:1], [bare[0].wait], LONG_BURST),
+        "2 bare threads": _burst(puts, [thread.wait for thread in bare], LONG_BURST),
+    }
+    return [Contender(name, each(work)) for name, work in works.items()]

@@ -351,6 +351,8 @@ class _Clock:
 def clocks(monkeypatch: pytest.MonkeyPatch) -> tuple[_Clock, _Clock]:
     """Return the clocks by the wall and of the thread's processor time."""
     monkeypatch.setattr(brief_launches, "BRIEF_NS", 20_000)
+    # The waiting thread would run launches, and measure them by another clock.
+    monkeypatch.setattr(brief_launches, "SHORT_NS", 0)
     wall, processor = _Clock(), _Clock()
     monkeypatch.setattr(brief_launches, "perf_counter_ns", wall)
     monkeypatch.setattr(brief_launches, "thread_time_ns", processor)
