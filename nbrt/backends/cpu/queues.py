@@ -44,12 +44,10 @@ _MAX_OWNER_POLL = 1e-3
 class WorkerQueue:
     """A FIFO whose work runs in its own thread, so that work of two queues overlaps.
 
-    The thread starts with the first work and ends after some idle seconds. Compiled kernels release
-    the GIL. After work raises, later work is dropped until a synchronisation point has raised the
-    failure. Completions and waits are not dropped, so other queues continue.
-
-    A thread may reserve the queue (`owner`) and run brief work while it is idle, or a launch that
-    it waits for. Completions of an idle queue need no thread.
+    The thread starts with the first work and ends after some idle seconds. After work raises, later
+    work is dropped until a synchronisation point has raised the failure. Completions and waits are
+    not dropped, so other queues continue. A thread may reserve the queue (`owner`) and run brief
+    work while it is idle, or a launch that it waits for. Completions of an idle queue need none.
 
     Parameters
     ----------
@@ -328,8 +326,7 @@ class WorkerQueue:
                 completion.failure = self._failure
                 if item.raises:
                     self._failure = None
-                # The thread that it wakes must find the queue ready, and be the only one that
-                # refers to the failure, which holds arrays.
+                # The thread that it wakes finds the queue ready, and alone refers to the failure.
                 del item
                 self._completed += 1
                 self._end_item()
@@ -409,25 +406,28 @@ class WorkerQueue:
     def _run_interruptibly(self, work: QueuedWork, brevity: Brevity) -> None:
         """Run a short launch, the first pending item, in the main thread, which waits for it.
 
-        A signal handler that raises before the launch leaves it to the thread of the queue. One
-        that ends the launch makes it fail, unless the work is cancelled.
+        A signal handler that raises before leaves it to the thread of the queue. One that ends the
+        launch makes it fail, unless the work is cancelled.
         """
         record, native, stops = brevity.bind(self.runner)
-        calls, results, watched = starmap(native, (work.args,)), list[object](), Watched(record)
+        calls, results = starmap(native, (work.args,)), list[object]()
         failure = StreamFailure(KeyboardInterrupt(), work.label, work.site)
         owner, before, is_begun = [get_ident()], main_runner.record, False
-        pending, begin = self._pending, time.thread_time_ns()
         try:
-            if not self._claim(work, owner) or self.runner.stops != stops:
+            if not self._claim(work, owner):
                 return
-            self.runner.record, main_runner.record = record, watched
+            self.runner.record, main_runner.record = record, Watched(record)
             if not main_runner.is_watched:
                 main_runner.watch()
-            # No call, so no signal handler, comes between these lines, in `finally`, nor before a
-            # failure is kept. The call of the launch and its result are one step.
+            begin = time.thread_time_ns()
+            # Neither here, in `finally`, nor before a failure is kept is a call, where a signal
+            # handler could come. The call of the launch and its result are one step.
+            if self.runner.stops != stops:
+                return
             self._begun += 1
             is_begun = True
             results.extend(calls)
+            elapsed = time.thread_time_ns() - begin
         except BaseException as error:
             if is_begun and not results:
                 failure.error = error
@@ -447,9 +447,9 @@ class WorkerQueue:
                 if is_begun:
                     work.args = ()
                     self._last = None
-                    pending[brevity] -= 1
-                    if not pending[brevity]:
-                        del pending[brevity]
+                    self._pending[brevity] -= 1
+                    if not self._pending[brevity]:
+                        del self._pending[brevity]
                     self._completed += 1
                     self._ended += 1
                     self.is_ready = (
@@ -461,7 +461,7 @@ class WorkerQueue:
                 else:
                     work.is_claimed = False
                 self.owner = None
-        brevity.measured(time.thread_time_ns() - begin)
+        brevity.measured(elapsed)
 
     def _run(self, item: Any) -> None:
         kind = type(item)
