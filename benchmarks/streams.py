@@ -87,7 +87,7 @@ def worker(cores: int, quick: bool) -> dict[str, list[Measurement]]:
     short, bursts = short_contenders()
     whole = Options(passes, sample_seconds=0.0)
     return {
-        "short": measure(short, Options(passes, sample_seconds=0.003)),
+        "short": measure(short, Options(passes, sample_seconds=0.0005)),
         "bursts": measure(bursts, whole),
         "long": measure(long_contenders(), whole),
         "overlap": measure(contenders, options),
