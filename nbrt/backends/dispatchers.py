@@ -11,7 +11,6 @@ from nbrt.backends.declared_signatures import declared_signatures
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Callable
 
 __all__ = ["new_dispatcher", "with_option"]
 
@@ -37,7 +36,7 @@ def new_dispatcher(
     return dispatcher
 
 
-def with_option(function: Callable[..., object], name: str, value: object) -> Any:
+def with_option(function: Any, name: str, value: object) -> Any:
     """Return a ``cuda.jit`` dispatcher of a kernel with another value of a compiler option.
 
     Parameters
@@ -52,7 +51,10 @@ def with_option(function: Callable[..., object], name: str, value: object) -> An
     if not is_device_function(function):
         from numba import cuda
 
-        return cuda.jit(**{name: value})(function)
+        # Of the class of numba-cuda also in programs whose `cuda.jit` makes kernels for CPU devices
+        # and does not report their exceptions.
+        options = cuda.jit(**{name: value})(function).targetoptions
+        return new_dispatcher(None, function, options, [])
     dispatcher: Any = function
     options = {**dispatcher.targetoptions, name: value}
     return new_dispatcher(

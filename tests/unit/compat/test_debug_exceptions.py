@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from numba import cuda
 
+import nbrt
+
 pytestmark = pytest.mark.usefixtures("installed")
 
 
@@ -58,3 +60,13 @@ def test_without_an_exception_the_results_are_those_of_numpy() -> None:
     expected = 1 / x
     kernel[(2, 2), (2, 2)](x)
     np.testing.assert_array_equal(x, expected)
+
+
+def test_kernels_of_functions_report_exceptions_with_fastmath_too() -> None:
+    def divide(x: Any) -> None:
+        if x[0] == 0:
+            raise ValueError("zero")
+
+    for fastmath in (None, True):
+        with nbrt.device("cpu:0"), pytest.raises(ValueError, match="zero"):
+            nbrt.kernel(divide, fastmath=fastmath)[1, 1](np.zeros(1))
