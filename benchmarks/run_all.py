@@ -35,6 +35,8 @@ PARTS = {
     "distributed": 50,
     "streams": 40,
     "simt": 450,
+    "matmul": 50,
+    "dtypes": 90,
     "first_call": 120,
     "compile": 260,
 }

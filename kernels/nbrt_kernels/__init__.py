@@ -26,7 +26,7 @@ from nbrt_kernels.filters import (
 )
 from nbrt_kernels.histograms import column_sum, histogram_partial, histogram_plan
 from nbrt_kernels.images import add_noise, mandelbrot, rgb_to_gray, transpose
-from nbrt_kernels.linalg import batched_matmul, spmv_csr
+from nbrt_kernels.linalg import batched_matmul, matmul, spmv_csr
 from nbrt_kernels.particles import nbody
 from nbrt_kernels.row_ops import bitonic_sort, layer_norm, segmented_scan, softmax
 from nbrt_kernels.specs import KERNELS, Example, KernelSpec
@@ -59,6 +59,7 @@ __all__ = [
     "layer_norm",
     "make_map",
     "mandelbrot",
+    "matmul",
     "nbody",
     "rgb_to_gray",
     "saxpy",

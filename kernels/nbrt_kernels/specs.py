@@ -279,6 +279,18 @@ def _batched_matmul(shape: Shape, seed: int) -> tuple[Any, ...]:
     return _uniform((batch, height, inner), seed), _uniform((batch, inner, width), seed + 1)
 
 
+def _matrix_threads(shape: Shape) -> Shape:
+    blocks = [-(-size // linalg.MATRIX_TILE) for size in shape]
+    return blocks[1] * linalg.MATRIX_THREADS, blocks[0]
+
+
+@_example_of(linalg.matmul_reference, _matrix_threads)
+def _matmul(shape: Shape, seed: int) -> tuple[Any, ...]:
+    height, width = shape
+    inner = height + width // 2
+    return _uniform((height, inner), seed), _uniform((inner, width), seed + 1)
+
+
 @_example_of(linalg.spmv_csr_reference, lambda shape: (32 * shape[0],))
 def _spmv_csr(shape: Shape, seed: int) -> tuple[Any, ...]:
     (n,) = shape
@@ -358,6 +370,7 @@ def _block_specs() -> list[KernelSpec]:
     heat: dict[str, Any] = {"dimensions": 3, "tolerance": 4e-7, "block": s.HEAT_BLOCK}
     jacobi: dict[str, Any] = {"dimensions": 2, "tolerance": 4e-7, "block": s.JACOBI_BLOCK}
     batch: dict[str, Any] = {"dimensions": 3, "tolerance": 2e-6, "block": (a.MATMUL_TILE,) * 2}
+    matrix: dict[str, Any] = {"dimensions": 2, "tolerance": 2e-6, "block": (a.MATRIX_THREADS,)}
     line: dict[str, Any] = {"tolerance": 2e-6, "block": (128,)}
     # Sequential float32 sums of thousands of numbers of both signs.
     bodies: dict[str, Any] = {"tolerance": 1e-5, "block": (particles.BODIES_BLOCK,)}
@@ -366,6 +379,7 @@ def _block_specs() -> list[KernelSpec]:
         _spec(s.heat_step, _heat_step, *_both(_F3, _F3, _F), **heat),
         _spec(s.jacobi_step, _jacobi_step, *_both(_F2, _F1, _F2, _F2), **jacobi),
         _spec(a.batched_matmul, _batched_matmul, *_both(_F3, _F3, _F3), **batch),
+        _spec(a.matmul, _matmul, (_F2, _F2, _F2), **matrix),
         _spec(a.spmv_csr, _spmv_csr, *_both(_F1, _F1, _I1, _I1, _F1), **line),
         _spec(particles.nbody, _nbody, *_both(_F2, _F2, _F), **bodies),
         _spec(clustering.kmeans_step, _kmeans_step, *step, **line),

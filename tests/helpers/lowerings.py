@@ -44,6 +44,7 @@ def force(kind: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if kind == "coroutines":
             patch.setattr(block, "lanes_block", refuse)
+            patch.setattr(block, "one_lane_block", refuse)
         else:
             patch.setattr(lowering, "lower_to_coroutines", to_grid)
             patch.setattr(coroutines, "coroutine_resident", refuse)

@@ -19,6 +19,7 @@ from nbrt.backends.cpu.simt.codegen.lowering import (
 )
 from nbrt.backends.cpu.simt.codegen.polled_library import emit_leave
 from nbrt.backends.cpu.simt.codegen.thread_ir import thread_code
+from nbrt.backends.cpu.simt.codegen.tiled_thread import merge_accesses, tiled_thread_code
 from nbrt.backends.cpu.simt.frontend.pipeline import (
     marker_kinds,
     marker_places,
@@ -59,7 +60,8 @@ def lowered(body: Any, block: tuple[int, int, int], kinds: set[str]) -> Lowered:
     code = thread_code(body.library, body.fndesc.llvm_func_name, block)
     static = static_shared_bytes(code.module)
     check_static_shared(body, static)
-    return replace(lower(code, kinds, marker_places(body)), static_shared=static)
+    tiled = tiled_thread_code(body.library, body.fndesc.llvm_func_name, block)
+    return replace(lower(code, kinds, marker_places(body), tiled), static_shared=static)
 
 
 def lowered_if_diverging(body: Any, block: tuple[int, int, int]) -> Lowered | Lowering | None:
@@ -145,6 +147,8 @@ def _link(context: Any, chosen: Lowered) -> None:
     if chosen.lowering.kind == "coroutines":
         # Its loops release memory at their end, so it must not be inlined into the entry.
         module.get_function(chosen.symbol).add_function_attribute("noinline")
+    if chosen.is_tiled:
+        merge_accesses(module)
     library.add_llvm_module(module)
     context.add_linking_libs([library])
 

@@ -53,6 +53,8 @@ class Lowered:
     lowering: Lowering
     whole_grid: bool = False
     """The function runs all blocks of the launch, not one."""
+    is_tiled: bool = False
+    """Local arrays of one thread fill the vector registers; its threads run one after the other."""
     static_shared: int = 0
     """Bytes of shared memory that the kernel declares."""
     resident: bool = False
@@ -61,7 +63,9 @@ class Lowered:
     """Source locations of the sites, from 1, at which threads of resident blocks wait."""
 
 
-def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowered:
+def lower(
+    code: ThreadIR, kinds: set[str], places: Sequence[str] = (), tiled: ThreadIR | None = None
+) -> Lowered:
     """Lower one thread to a function of a block, or of the grid if its blocks wait for each other.
 
     Parameters
@@ -72,12 +76,18 @@ def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowere
         Kinds of markers in it.
     places : sequence of str
         Where they are called, for the reasons.
+    tiled : ThreadIR, optional
+        The thread with its local arrays in vector registers.
     """
     from nbrt.backends.cpu.simt.lanes.block import lanes_block
 
     if "grid" in kinds:
         reason = "the blocks of the grid wait for each other (cg.this_grid().sync())"
         return lower_to_coroutines(code, kinds, (reason, *places))
+    if tiled is not None:
+        found = _lower_tiled(tiled, kinds, places)
+        if found is not None:
+            return found
     notes: list[str] = []
     try:
         text = lanes_block(code, notes=notes)
@@ -86,6 +96,22 @@ def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowere
     uses = ", ".join(sorted(kinds)) or "a loop"
     reason = f"threads of a block run in step as lanes of vectors ({uses})"
     return Lowered(text, f"{code.name}.block", Lowering("lanes", (reason, *notes, *places)))
+
+
+def _lower_tiled(code: ThreadIR, kinds: set[str], places: Sequence[str]) -> Lowered | None:
+    """Lower a thread that fills vector registers by itself; return None if one lane cannot."""
+    from nbrt.backends.cpu.simt.lanes.block import one_lane_block
+
+    try:
+        text = one_lane_block(code)
+    except CannotLowerError:
+        return None
+    reason = (
+        "threads of a block run one after the other between barriers: the local arrays of one "
+        f"thread fill the vector registers ({', '.join(sorted(kinds))})"
+    )
+    why = Lowering("lanes", (reason, *places))
+    return Lowered(text, f"{code.name}.block", why, is_tiled=True)
 
 
 def lower_if_diverging(code: ThreadIR) -> Lowered | Lowering | None:

@@ -8,7 +8,7 @@ short loops. Vectorisation is left to the lowering.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -17,10 +17,14 @@ from nbrt.backends.cpu.simt.llvm.model import THREAD_PARAMETERS, ThreadIR
 from nbrt.backends.cpu.simt.llvm.parse import split_list
 from nbrt.backends.cpu.simt.processor import processor
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["thread_code"]
+__all__ = [
+    "inlined_module",
+    "prepared_text",
+    "simplified",
+    "target_machine",
+    "thread_code",
+    "tidy",
+]
 
 _MARKER = re.compile(r'^declare ([^@\n]*@"?(nbrt\.[^("\n]+)"?\([^)\n]*\)).*$', re.MULTILINE)
 _OWN = re.compile(r"^(define linkonce_odr [^\n]*)\{$", re.MULTILINE)
@@ -50,18 +54,8 @@ def thread_code(
     places : bool
         Keep the markers of source locations; loops with one then read memory in every iteration.
     """
-    text = str(library._get_module_for_linking())
-    if places:
-        text = _PLACE.sub(r"declare void \1() convergent nounwind", text)
-    text = _OWN.sub(_inlined, text)
-    text = _MARKER.sub(lambda match: f"declare {match[1]} {_attributes(match[2])}", text)
-    text = re.sub(
-        rf'^define [^@\n]*@"?{re.escape(name)}"?\(.*$',
-        lambda match: _defined(match[0], block),
-        text,
-        flags=re.MULTILINE,
-    )
-    return ThreadIR(_optimised(text, name), name, block)
+    text = prepared_text(library, name, block, places=places)
+    return ThreadIR(simplified(inlined_module(text), name), name, block)
 
 
 def _inlined(match: re.Match[str]) -> str:
@@ -97,40 +91,60 @@ def _defined(line: str, block: tuple[int, int, int]) -> str:
     return f"define i32 {symbol}({', '.join(parameters)}){tail}"
 
 
-def _optimised(text: str, name: str) -> str:
+def prepared_text(
+    library: Any, name: str, block: tuple[int, int, int], *, places: bool = False
+) -> str:
+    """Return the module of a thread, with the attributes of markers and ranges of indices."""
+    text = str(library._get_module_for_linking())
+    if places:
+        text = _PLACE.sub(r"declare void \1() convergent nounwind", text)
+    text = _OWN.sub(_inlined, text)
+    text = _MARKER.sub(lambda match: f"declare {match[1]} {_attributes(match[2])}", text)
+    return re.sub(
+        rf'^define [^@\n]*@"?{re.escape(name)}"?\(.*$',
+        lambda match: _defined(match[0], block),
+        text,
+        flags=re.MULTILINE,
+    )
+
+
+def inlined_module(text: str) -> Any:
+    """Return a module in which the functions of a thread are inlined."""
     module = llvm.parse_assembly(text)
-    options = llvm.create_pipeline_tuning_options(2)
-    builder = llvm.create_pass_builder(_machine(), options)
+    builder = llvm.create_pass_builder(target_machine(), llvm.create_pipeline_tuning_options(2))
     inline = llvm.create_new_module_pass_manager()
     inline.add_always_inliner_pass()
     inline.add_global_dead_code_eliminate_pass()
     inline.run(module, builder)
+    return module
+
+
+def simplified(module: Any, name: str) -> str:
+    """Return the text of a module after LLVM's scalar passes."""
+    builder = llvm.create_pass_builder(target_machine(), llvm.create_pipeline_tuning_options(2))
     # The function passes unroll loops of known length. Further unrolling and vectors follow when
     # lanes are known.
     builder.getFunctionPassManager().run(module.get_function(name), builder)
-    passes = llvm.create_new_module_pass_manager()
-    for add in _tidying(passes):
-        add()
-    passes.run(module, builder)
+    tidy(module, builder)
     return str(module)
 
 
-def _tidying(passes: Any) -> list[Callable[[], None]]:
-    """Return the passes that bring loops and names into the form that lowerings require."""
-    return [
-        passes.add_lower_switch_pass,
-        passes.add_simplify_cfg_pass,
-        passes.add_lower_switch_pass,
-        passes.add_loop_simplify_pass,
-        passes.add_lcssa_pass,
-        passes.add_instruction_namer_pass,
-    ]
+def tidy(module: Any, builder: Any) -> None:
+    """Bring the loops and names of a module into the form that lowerings require."""
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_lower_switch_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_lower_switch_pass()
+    passes.add_loop_simplify_pass()
+    passes.add_lcssa_pass()
+    passes.add_instruction_namer_pass()
+    passes.run(module, builder)
 
 
 _machines: list[Any] = []
 
 
-def _machine() -> Any:
+def target_machine() -> Any:
     """Return the target machine of the CPU that kernels compile for."""
     if not _machines:
         target = llvm.Target.from_default_triple()

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
+from nbrt.backends.cpu.simt.lanes.coalescing import slot_owners
 from nbrt.backends.cpu.simt.lanes.control_flow import ControlFlow
 from nbrt.backends.cpu.simt.lanes.divergence import VARYING, Divergence, Stride
 from nbrt.backends.cpu.simt.lanes.instructions import Instructions
@@ -17,6 +18,7 @@ from nbrt.backends.cpu.simt.lanes.legality import (
     check_spins,
     check_uniform,
     may_return_before_others,
+    uses_local_arrays,
 )
 from nbrt.backends.cpu.simt.lanes.private_copies import PrivateCopies
 from nbrt.backends.cpu.simt.lanes.reaching_values import merge_reaching_values
@@ -41,10 +43,33 @@ from nbrt.backends.cpu.simt.llvm.parse import parse_function
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.llvm.model import Function, Instruction
 
-__all__ = ["lanes_block"]
+__all__ = ["lanes_block", "one_lane_block"]
 
 _PADDING = 64 * placeholders.WARP_SIZE
 """Bytes around shared arrays, which partly active vectors may access."""
+
+
+def one_lane_block(code: ThreadIR) -> str:
+    """Lower a thread to a block function that runs the threads of a region one after the other.
+
+    The code of the thread may compute with vectors.
+
+    Parameters
+    ----------
+    code : ThreadIR
+        One thread.
+
+    Returns
+    -------
+    str
+        Text of a module that defines ``@<name>.block``.
+
+    Raises
+    ------
+    CannotLowerError
+        If the thread has warp operations, or some threads may return before others wait.
+    """
+    return _BlockWriter(code, partial=False, only_diverging=False, one_lane=True).text()
 
 
 def lanes_block(
@@ -99,12 +124,17 @@ def _uses_warps(function: Function) -> bool:
 class _BlockWriter:
     """Writes one block function."""
 
-    def __init__(self, code: ThreadIR, *, partial: bool, only_diverging: bool) -> None:
+    def __init__(
+        self, code: ThreadIR, *, partial: bool, only_diverging: bool, one_lane: bool = False
+    ) -> None:
         function = parse_function(code.module, code.name)
         self._function = function
         self._code = code
-        lanes = choose_lane_count(function, cooperates=not only_diverging)
-        self._layout = choose_layout(code.block, lanes, warps=_uses_warps(function))
+        has_warps = _uses_warps(function)
+        if one_lane and has_warps:
+            raise CannotLowerError("one lane has no warp operations")
+        lanes = 1 if one_lane else choose_lane_count(function, cooperates=not only_diverging)
+        self._layout = choose_layout(code.block, lanes, warps=has_warps)
         self._thread = split_at_barriers(function)
         merge_reaching_values(self._thread)
         self._tids = [p.text for p in function.parameters[THREAD_PARAMETERS:][:3]]
@@ -112,8 +142,12 @@ class _BlockWriter:
         self._divergence = Divergence(
             function, self._thread_indices(), {self._tids[0]: width}, width
         )
+        if only_diverging and uses_local_arrays(function, self._divergence):
+            raise ThreadsAreFasterError(
+                "a loop that threads leave at different times uses local arrays"
+            )
         interchanged: list[str] = []
-        if self._layout.groups > 1:
+        if self._layout.groups > 1 and not one_lane:
             x, y, z = code.block
             interchanged = find_interchanges(self._thread, self._divergence, x * y * z)
         find_regions(self._thread, interchanged)
@@ -158,7 +192,7 @@ class _BlockWriter:
         """Return the strides of thread indices and of the results of barriers."""
         strides = self._barrier_results()
         for axis, name in enumerate(self._tids):
-            if self._code.block[axis] == 1:
+            if self._code.block[axis] == 1 or self._layout.width == 1:
                 strides[name] = 0
             elif self._layout.by_rows:
                 strides[name] = 1 if axis == 0 else 0
@@ -177,6 +211,8 @@ class _BlockWriter:
             whole = Divergence(self._function, varying, {}, 0)
             check_uniform(self._thread, whole)
             self._partial |= may_return_before_others(self._thread, whole)
+            if self._partial and self._layout.width == 1:
+                raise CannotLowerError("some threads may return before others wait")
         for _, item in self._function.instructions():
             if item.detail == placeholders.GRID_SYNC:
                 raise CannotLowerError("threads of all blocks wait for each other")
@@ -204,7 +240,8 @@ class _BlockWriter:
         """Return the text of the module."""
         writer, function = self._writer, self._function
         self._allocate()
-        self._copies.find(self._known)
+        if self._layout.width > 1:
+            self._copies.find(self._known)
         self._exits.begin()
         labels = {region.wait: writer.name("region") for region in self._thread.regions}
         writer.go(labels[""])
@@ -217,7 +254,7 @@ class _BlockWriter:
         declared = _declared(function.outside)
         lines = [text for symbol, text in writer.declarations.items() if symbol not in declared]
         body = [*writer.stack, *writer.lines]
-        return "\n".join([function.outside, *lines, head, *body, "}"])
+        return "\n".join([function.outside, *lines, head, *body, "}", *writer.nodes])
 
     def _allocate(self) -> None:
         """Allocate shared arrays, spill slots, and stack slots of threads."""
@@ -229,8 +266,8 @@ class _BlockWriter:
                 self._known[item.name] = self._shared(item, arrays)
             elif item.opcode == "alloca":
                 self._slots.add_frame(item, kept=len(self._thread.regions) > 1)
-        for name in sorted(self._thread.spilled):
-            self._slots.add(name)
+        owners = slot_owners(self._thread) if self._layout.width == 1 else {}
+        self._slots.add_all(sorted(self._thread.spilled), owners)
         for phi in self._interchanged_phis():
             self._slots.add(iteration_name(phi.name))
         if self._partial:
@@ -318,7 +355,8 @@ class _BlockWriter:
         if width > 1:
             first = writer.op(f"mul nuw nsw i64 {part}, {layout.width}")
             narrow = writer.op(f"trunc nuw nsw i64 {first} to i32")
-            self._values[x] = Value("i32", "step", narrow, 1)
+            is_one = layout.width == 1
+            self._values[x] = Value("i32", "scalar" if is_one else "step", narrow, int(not is_one))
         if not layout.tail:
             return None
         return self._tail(part, layout.per_row)

@@ -67,7 +67,9 @@ class ControlFlow:
         self._loops = Loops(instructions, self._merges, thread, self.write_body)
         self._tests = SubregionTests(self._blocks, instructions)
         lanes = self._writer.width
-        self._versions: Versions | None = Versions(self._blocks, self._divergence, lanes)
+        self._versions: Versions | None = None
+        if self._writer.width > 1:
+            self._versions = Versions(self._blocks, self._divergence, lanes)
 
     def write(self, mask: Mask, phis: dict[str, Value]) -> list[Edge]:
         """Write the region for the lanes of a mask; return the edges that leave it."""
@@ -332,7 +334,8 @@ class ControlFlow:
             self._bodies[header] = Level(header, blocks, self._thread.successors)
         body = self._bodies[header]
         if header not in self._divergence.divergent_loops:
-            if len(body.order) == 1 and (strip := self._strip(self._blocks[header])):
+            has_lanes = self._writer.width > 1
+            if has_lanes and len(body.order) == 1 and (strip := self._strip(self._blocks[header])):
                 return self._loops.in_strips(body, strip, mask, initial)
             return self._loops.uniform(body, mask, initial)
         targets = list(dict.fromkeys(target for _, target in level.edges(header)))

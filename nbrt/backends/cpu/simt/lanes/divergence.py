@@ -81,7 +81,7 @@ class Divergence:
     alignment : mapping
         Alignment of lane 0, for parameters with stride 1.
     lanes : int
-        Number of lanes; 0 to find only what is uniform in the whole block.
+        Number of lanes; 0 to find only what is uniform in the whole block. One lane is uniform.
 
     Attributes
     ----------
@@ -106,6 +106,8 @@ class Divergence:
         self.strides.update(parameters)
         self._aligned = {p.text: 1 for p in function.parameters} | dict(alignment)
         self.definitions = {i.name: i for _, i in function.instructions() if i.name}
+        if lanes == 1:
+            self.strides.update(dict.fromkeys(self.definitions, 0))
         self._merges: set[str] = set()
         """Blocks whose phis merge lanes from several predecessors."""
         self.divergent_loops: set[str] = set()
@@ -117,7 +119,9 @@ class Divergence:
         self._solve()
 
     def __getitem__(self, operand: Operand) -> Stride:
-        return self.strides.get(operand.text, VARYING) if operand.is_local else 0
+        if not operand.is_local or self._lanes == 1:
+            return 0
+        return self.strides.get(operand.text, VARYING)
 
     def splits(self, level: Level, node: str) -> bool:
         """Return whether the subregions behind a node are written one after the other."""
@@ -227,6 +231,8 @@ class Divergence:
     # -- strides -----------------------------------------------------------------------------
 
     def _stride(self, block: BasicBlock, item: Instruction) -> Stride:
+        if self._lanes == 1:
+            return 0
         if item.opcode == "phi":
             return self._of_phi(block, item)
         if item.opcode == "alloca":

@@ -112,6 +112,8 @@ class Instructions:
 
     def _written(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
         opcode = item.opcode
+        if self._writer.width == 1 and opcode != "alloca":
+            return self._of_one_lane(item, operands)
         if opcode == "call":
             return self._call(item, operands, mask)
         if item.name in self.loaded:
@@ -149,6 +151,20 @@ class Instructions:
             if operand.is_local
         }
         return renamed(item.text, names)
+
+    def _of_one_lane(self, item: Instruction, operands: list[Value]) -> Value | None:
+        """Copy an instruction, which may compute with vectors, for a group of one lane."""
+        if item.opcode == "call":
+            if item.detail.startswith(_IGNORED):
+                return None
+            if placeholders.is_marker(item.detail):
+                return self._marker(item, operands, None)
+            self._scalarizer.check(item)
+        text = self._copied(item, operands)
+        if item.name:
+            return Value(item.type, "scalar", self._writer.op(text))
+        self._writer.do(text)
+        return None
 
     # -- strided values ----------------------------------------------------------------------
 

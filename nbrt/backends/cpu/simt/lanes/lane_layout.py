@@ -85,12 +85,14 @@ def _is_left_to_few(function: Function) -> bool:
 
 
 def choose_layout(block: Block, max_lanes: int, *, warps: bool) -> LaneLayout:
-    """Return the layout for a block shape.
+    """Return the layout for a block shape; one lane is a part of a row.
 
     If `warps` is true, a group is a warp, because there are warp operations.
     """
     width, height, depth = block
     one_row = height * depth == 1
+    if max_lanes == 1:
+        return LaneLayout(block, 1, by_rows=True)
     if warps:
         return LaneLayout(block, WARP_SIZE, by_rows=one_row or width % WARP_SIZE == 0)
     if one_row:

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.lanes.regions import SplitThread
     from nbrt.backends.cpu.simt.llvm.model import Function, Instruction
 
-__all__ = ["check_loops", "check_spins", "check_uniform", "may_return_before_others"]
+__all__ = [
+    "check_loops",
+    "check_spins",
+    "check_uniform",
+    "may_return_before_others",
+    "uses_local_arrays",
+]
 
 _ATOMIC = ("atomicrmw", "cmpxchg")
 
@@ -93,6 +99,32 @@ def _barrier_postdominators(thread: SplitThread, level: Level) -> dict[str, str]
     reached = [t for following in targets.values() for t in following if t not in targets]
     waits = list(dict.fromkeys(reached))
     return dominators([END, *waits, *targets], targets | {wait: [END] for wait in waits})
+
+
+def uses_local_arrays(function: Function, divergence: Divergence) -> bool:
+    """Return whether a divergent loop accesses local arrays.
+
+    The arrays of the lanes lie one behind the other, so each access is a gather or single stores,
+    which cost more than lanes save.
+    """
+    inside = {
+        label
+        for level in divergence.levels[1:]
+        if level.root in divergence.divergent_loops
+        for label in level.blocks
+    }
+    return any(
+        item.opcode in ("load", "store") and _is_in_local_array(item.operands[-1].text, divergence)
+        for block, item in function.instructions()
+        if block.label in inside
+    )
+
+
+def _is_in_local_array(name: str, divergence: Divergence) -> bool:
+    item = divergence.definitions.get(name)
+    while item is not None and item.opcode == "getelementptr":
+        item = divergence.definitions.get(item.operands[0].text)
+    return item is not None and item.opcode == "alloca"
 
 
 def check_spins(function: Function, divergence: Divergence) -> None:

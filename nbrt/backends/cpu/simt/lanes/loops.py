@@ -229,6 +229,8 @@ class Loops:
         after = writer.name("after")
         lines = self._phi_lines(body, phis, initial, back[0].incoming, (before, writer.label))
         writer.choose(again, head, after)
+        if writer.width == 1 and any(p.type.startswith("<") for p in self._thread.phis(body.root)):
+            writer.keep_rolled()
         writer.lines[at:at] = lines
         writer.start(after)
         return [replace(out[0], taken="true", mask=mask)] if len(out) == 1 else out

@@ -183,7 +183,8 @@ class RegionExits:
         writer, width = self._writer, self._writer.width
         assert barrier.test is not None
         test = edge.incoming[barrier.test.name]
-        true = writer.op(f"icmp ne {writer.vector_type('i32')} {test.text}, zeroinitializer")
+        tests = writer.vector(test)
+        true = writer.op(f"icmp ne {writer.vector_type('i32')} {tests}, zeroinitializer")
         votes = writer.op(f"bitcast {writer.vector_type('i1')} {true} to i{width}")
         present = self._taken_bits(edge)
         yes = writer.op(f"and i{width} {votes}, {present}")

@@ -47,7 +47,7 @@ _RECOMPUTED = frozenset(
     (
         *("add", "sub", "mul", "shl", "lshr", "ashr", "and", "or", "xor", "icmp", "select"),
         *("zext", "sext", "trunc", "getelementptr", "sitofp", "uitofp", "freeze"),
-        *("fadd", "fsub", "fmul", "fneg"),
+        *("fadd", "fsub", "fmul", "fneg", "insertelement", "shufflevector"),
     )
 )
 _MAX_BARRIERS = 64

@@ -29,17 +29,22 @@ class Scalarizer:
         self._writer = writer
         self._used = used
 
-    def call(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
-        """Write a call for each lane of a mask."""
-        if not item.detail or (item.name and not is_scalar(item.type)):
-            raise CannotLowerError(f"a call of {item.detail or 'a pointer'} has no form for lanes")
-        is_known = item.type != "void" or item.detail.startswith(_MEMORY_INTRINSICS)
-        if item.detail.startswith("llvm.") and not is_known:
-            raise CannotLowerError(f"a call of {item.detail} has no form for lanes")
-
+    def check(self, item: Instruction) -> None:
+        """Raise `CannotLowerError` if a call cannot be made for one lane after the other."""
+        if not item.detail:
+            raise CannotLowerError("a call of a pointer has no form for lanes")
         if item.detail == _ENTERS_PYTHON:
             # Threads that enter the interpreter must leave it before another enters it.
             raise CannotLowerError("threads print, one after the other")
+
+    def call(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
+        """Write a call for each lane of a mask."""
+        self.check(item)
+        if item.name and not is_scalar(item.type):
+            raise CannotLowerError(f"a call of {item.detail} has no form for lanes")
+        is_known = item.type != "void" or item.detail.startswith(_MEMORY_INTRINSICS)
+        if item.detail.startswith("llvm.") and not is_known:
+            raise CannotLowerError(f"a call of {item.detail} has no form for lanes")
 
         def write_lane(texts: list[str]) -> str:
             pairs = zip(item.operands, texts, strict=True)

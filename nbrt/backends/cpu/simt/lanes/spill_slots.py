@@ -10,6 +10,8 @@ from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.types import size_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 
 __all__ = ["SpillSlots"]
@@ -34,6 +36,8 @@ class SpillSlots:
         self._divergence = divergence
         self._groups = groups
         self._slots: dict[str, str] = {}
+        self._offsets: dict[str, int] = {}
+        self._record = ""
         self._masks: dict[str, str] = {}
         self._frames: dict[str, tuple[str, int, bool]] = {}
         self._size = 0
@@ -47,10 +51,7 @@ class SpillSlots:
         CannotLowerError
             If the block needs too much.
         """
-        lanes, element = 1, kind
-        if kind.startswith("<"):
-            lanes, element = self._writer.width, kind[1:-1].split(" x ", 1)[1]
-        self._size += count * lanes * size_of(element)
+        self._size += count * size_of(kind)
         if self._size > _MAX_STACK:
             raise CannotLowerError(f"a block needs more than {_MAX_STACK} bytes of stack")
         return self._writer.slot(f"[{count} x {kind}]", max(align, _ALIGNMENT))
@@ -74,10 +75,36 @@ class SpillSlots:
             group = self.group if kept else "0"
             kind = f"[{size * self._writer.width} x i8]"
             at = self._writer.op(f"getelementptr {kind}, ptr {array}, i64 {group}")
-            frames[name] = Value("ptr", "step", at, size)
+            is_one = self._writer.width == 1
+            frames[name] = Value("ptr", "scalar" if is_one else "step", at, 0 if is_one else size)
         return frames
 
     # -- kept values ----------------------------------------------------------------------------
+
+    def add_all(self, names: Iterable[str], owners: Mapping[str, str]) -> None:
+        """Allocate slots for values; those of a group of one lane are beside each other.
+
+        A value uses the slot of its owner, if it has one and groups have one lane.
+
+        A group of one lane accesses few bytes of each array of slots, and arrays at distances of
+        powers of two have their slots in one set of the cache.
+        """
+        if self._writer.width > 1:
+            for name in names:
+                self.add(name)
+            return
+        sizes = {name: size_of(self._kind(name)) for name in names if name not in owners}
+        end = 0
+        for name, size in sorted(sizes.items(), key=lambda pair: -pair[1]):
+            end = -(-end // size) * size
+            self._offsets[name] = end
+            end += size
+        if end:
+            stride = -(-end // _ALIGNMENT) * _ALIGNMENT
+            self._record = f"[{stride} x i8]"
+            records = self.allocate(self._groups, self._record)
+            self._offsets |= {name: self._offsets[owner] for name, owner in owners.items()}
+            self._slots |= dict.fromkeys(self._offsets, records)
 
     def add(self, name: str) -> None:
         """Allocate slots for a value."""
@@ -95,6 +122,10 @@ class SpillSlots:
 
     def _at(self, name: str, kind: str) -> str:
         """Return the address of the slot of a value."""
+        if name in self._offsets:
+            records = self._slots[name]
+            at = self._writer.op(f"getelementptr {self._record}, ptr {records}, i64 {self.group}")
+            return self._writer.op(f"getelementptr i8, ptr {at}, i64 {self._offsets[name]}")
         return self._writer.op(f"getelementptr {kind}, ptr {self._slots[name]}, i64 {self.group}")
 
     def fetch(self, name: str) -> Value:

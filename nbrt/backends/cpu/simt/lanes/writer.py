@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 _NUMBER = re.compile(r"-?\d+$|-?\d[\d.]*e[-+]?\d+$|0x[0-9A-Fa-fHKLMR]+$|true$|false$")
+_FIRST_NODE = 1 << 20
+"""Number of the first metadata of the function; the module's own begin at 0."""
 _INTEGER = re.compile(r"-?\d+$")
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
@@ -125,6 +127,8 @@ class LaneWriter:
         self.lines: list[str] = []
         self.stack: list[str] = []
         """Stack slots: the first lines of the function."""
+        self.nodes: list[str] = []
+        """Metadata of the function: the last lines of the module."""
         self.declarations: dict[str, str] = {}
         self.notes: dict[str, None] = {}
         """Rules that applied, and what stood in the way of others, each once."""
@@ -171,6 +175,17 @@ class LaneWriter:
     def choose(self, condition: str, yes: str, no: str) -> None:
         """End the block with a branch on an ``i1``."""
         self.do(f"br i1 {condition}, label {yes}, label {no}")
+
+    def keep_rolled(self) -> None:
+        """Forbid LLVM to unroll the loop whose last branch was just written.
+
+        Its values fill the registers of the processor; those of a second copy would not fit.
+        """
+        if not self.nodes:
+            self.nodes.append(f'!{_FIRST_NODE} = !{{!"llvm.loop.unroll.disable"}}')
+        node = f"!{_FIRST_NODE + len(self.nodes)}"
+        self.nodes.append(f"{node} = distinct !{{{node}, !{_FIRST_NODE}}}")
+        self.lines[-1] += f", !llvm.loop {node}"
 
     def call(self, result: str, symbol: str, arguments: list[str], flags: str = "") -> str:
         """Write a call of a symbol; each argument begins with its type."""

@@ -253,6 +253,17 @@ def _read_insert(name: str, opcode: str, flags: str, rest: str) -> Instruction:
     return Instruction(name, opcode, operands[0].type, operands, flags, ",".join(indices))
 
 
+def _read_vector(name: str, opcode: str, flags: str, rest: str) -> Instruction:
+    operands = [_operand(part) for part in split_list(rest)]
+    kind = operands[0].type
+    if opcode != "insertelement":
+        lanes, element = kind[1:-1].split(" x ", 1)
+        if opcode == "shufflevector":
+            lanes = operands[2].type[1:].partition(" ")[0]
+        kind = element if opcode == "extractelement" else f"<{lanes} x {element}>"
+    return Instruction(name, opcode, kind, operands, flags)
+
+
 def _read_atomic(name: str, opcode: str, flags: str, rest: str) -> Instruction:
     parts = split_list(rest)
     if opcode == "atomicrmw":
@@ -283,6 +294,9 @@ _READERS = {
     "alloca": _read_alloca,
     "extractvalue": _read_extract,
     "insertvalue": _read_insert,
+    "extractelement": _read_vector,
+    "insertelement": _read_vector,
+    "shufflevector": _read_vector,
     "atomicrmw": _read_atomic,
     "cmpxchg": _read_atomic,
     "unreachable": _read_other,

@@ -12,6 +12,7 @@ __all__ = ["is_integer", "is_scalar", "size_of", "width_of"]
 _SIZES = {"half": 2, "float": 4, "double": 8, "ptr": 8}
 _INTEGER = re.compile(r"i(\d+)$")
 _ARRAY = re.compile(r"\[(\d+) x (.*)\]$")
+_VECTOR = re.compile(r"<(\d+) x (.*)>$")
 
 
 def is_integer(kind: str) -> bool:
@@ -56,6 +57,12 @@ def _layout(kind: str) -> tuple[int, int]:
     if array is not None:
         size, align = _layout(array[2])
         return size * int(array[1]), align
+    vector = _VECTOR.match(kind)
+    if vector is not None:
+        lanes = int(vector[1])
+        size = -(-lanes // 8) if vector[2] == "i1" else size_of(vector[2]) * lanes
+        align = 1 << (size - 1).bit_length()
+        return -(-size // align) * align, align
     if kind.startswith("{"):
         end, widest = 0, 1
         for member in split_list(kind[1:-1]):
