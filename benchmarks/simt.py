@@ -163,9 +163,10 @@ def _measured(report: Report, counts: list[int], quick: bool) -> dict[int, Rows]
 def _round(report: Report, cores: int, quick: bool) -> Rows:
     """Measure every system once, and scale the rows to one NumPy time.
 
-    With a limit, no system takes more than a sixth of it.
+    With a limit, no system takes more than a quarter of it. A work that no system measured has the
+    rows of the systems that failed.
     """
-    limit = None if report.limit is None else report.limit / 6
+    limit = None if report.limit is None else report.limit / 4
     flags = ["--quick"] if quick else []
     found: Rows = {}
     failed = []
@@ -186,7 +187,8 @@ def _round(report: Report, cores: int, quick: bool) -> Rows:
                 found[name] = [numpy]
             scale = found[name][0].median / numpy.median
             found[name] += [_scaled(row, scale) for row in rows]
-    return {name: [*rows, *failed] for name, rows in found.items()}
+    names = dict.fromkeys([*(work.name for work in (*WORKS, *LIBRARY)), *found])
+    return {name: [*found.get(name, []), *failed] for name in names}
 
 
 def _scaled(row: Measurement, scale: float) -> Measurement:
@@ -220,6 +222,8 @@ def _comparisons(report: Report, found: dict[int, Rows]) -> None:
         rows = found[1][work.name]
         nbrt = _row(rows, "nbrt")
         peers = [row for row in rows if row.seconds and row.name != "nbrt" and row.note != "BLAS"]
+        if not peers:
+            continue
         best = min(peers, key=lambda row: row.median)
         ratio = nbrt.ratio_to(best) if nbrt else None
         text = f"{work.name}, one thread, over the best peer ({best.name}): at most {_LIMIT}"

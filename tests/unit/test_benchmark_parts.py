@@ -105,3 +105,28 @@ def test_peers_leave_avx512_alone_with_a_named_cpu(
     assert variables["OPENBLAS_CORETYPE"] == "Haswell"
     monkeypatch.setattr(sets.llvm, "get_host_cpu_features", lambda: {"avx512f": False})
     assert set(sets.variables_of_peers()) == {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"}
+
+
+@pytest.mark.parametrize(
+    "failing", [("nbrt",), ("nbrt", "numba", "pocl", "intel", "warp", "taichi")]
+)
+def test_systems_that_fail_are_named_gaps(
+    load: Any, monkeypatch: pytest.MonkeyPatch, failing: tuple[str, ...]
+) -> None:
+    simt, harness, reports = load("simt"), load("harness"), load("report")
+
+    def measured(_: str, cores: int, system: str, *flags: str, seconds: float | None = None) -> Any:
+        if system in failing:
+            raise RuntimeError(f"{system} took more than {seconds} s on {cores} core(s)")
+        rows = [harness.Measurement(name, (1.0, 2.0), 1).as_json() for name in ("NumPy", system)]
+        works = (*simt.WORKS, *simt.LIBRARY) if system == "numba" else simt.WORKS
+        return {work.name: rows for work in works}
+
+    monkeypatch.setattr(simt, "run_pinned", measured)
+    monkeypatch.setattr(simt.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    report = reports.Report("simt", "A", harness.Options.quick(), limit=400.0)
+    simt.fill(report, True)
+    for table in report.tables[: len(simt.WORKS)]:
+        notes = {row.name: row.note for row in table.rows if not row.seconds}
+        assert set(notes) == set(failing), table.heading
+        assert notes["nbrt"] == "nbrt took more than 100.0 s on 1 core(s)"
