@@ -185,7 +185,8 @@ def _fill_traces(report: Report, quick: bool) -> None:
     count = sum(map(_allocations, whole))
     wanted = _ALLOCATIONS // 50 if quick else _ALLOCATIONS
     repetitions = -(-wanted // count)
-    least = _least_seconds(whole, repetitions, 1 if quick else 3)
+    passes = 1 if quick or report.limit is not None else 3
+    least = _least_seconds(whole, repetitions, passes)
     scale = wanted / (repetitions * count)
     heading = f"{wanted} allocations and their frees: all traces in turn (least of the passes)"
     sums = [(name, [value * scale for value in taken]) for name, taken in least.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from dataclasses import dataclass, field
@@ -128,9 +129,14 @@ class Report:
 
     def has_time_for(self, seconds: float) -> bool:
         """Return whether a step of so many seconds ends before the run is stopped."""
+        return seconds < self.seconds_left
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds in which a step should end; infinite without a limit."""
         if self.limit is None:
-            return True
-        return time.monotonic() - self.begin + seconds < _SHARE * self.limit
+            return math.inf
+        return _SHARE * self.limit - (time.monotonic() - self.begin)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""

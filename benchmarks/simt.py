@@ -33,6 +33,9 @@ _LIMIT = 1.1
 _SCALING = 1 / 1.8
 _LIBRARY_SYSTEMS = ("nbrt", "numba")
 _ROUNDS = 3
+_MIN_SECONDS = 5.0
+_EXTRA_SECONDS = 60.0
+"""About the time of first calls and the simulator."""
 _PAIRS = (
     ("norm", "nbrt, fast", "Numba prange, fast", 1.1),
     ("k-means", "nbrt, fast", "Numba prange, fast", 1.1),
@@ -153,11 +156,28 @@ def _measured(report: Report, counts: list[int], quick: bool) -> dict[int, Rows]
         begin = time.monotonic()
         rounds.append({cores: _round(report, cores, quick) for cores in counts})
         longest = max(longest, time.monotonic() - begin)
-        if len(rounds) == 1 and not quick:
+        if len(rounds) > 1 or quick:
+            continue
+        if report.has_time_for(_EXTRA_SECONDS):
             _first(report)
             _simulator(report, rounds[0][1])
+        else:
+            report.notes.append("First calls and the simulator: the limit of the run was reached.")
+    # A round that the limit has cut short would take the rows of the others with it.
+    rounds = [each for each in rounds if _gaps(each) <= _gaps(rounds[0])]
     report.notes.append(f"Rounds of all systems: {len(rounds)}.")
     return {cores: _merged([each[cores] for each in rounds]) for cores in counts}
+
+
+def _gaps(found: dict[int, Rows]) -> set[tuple[int, str, str]]:
+    """Return the rows without times."""
+    return {
+        (cores, name, row.name)
+        for cores, groups in found.items()
+        for name, rows in groups.items()
+        for row in rows
+        if not row.seconds
+    }
 
 
 def _round(report: Report, cores: int, quick: bool) -> Rows:
@@ -166,11 +186,15 @@ def _round(report: Report, cores: int, quick: bool) -> Rows:
     With a limit, no system takes more than a quarter of it. A work that no system measured has the
     rows of the systems that failed.
     """
-    limit = None if report.limit is None else report.limit / 4
     flags = ["--quick"] if quick else []
     found: Rows = {}
     failed = []
     for system in SYSTEMS:
+        left = report.seconds_left
+        if left < _MIN_SECONDS:
+            failed.append(Measurement(system, note="the limit of the run was reached"))
+            continue
+        limit = None if report.limit is None else min(left, report.limit / 4)
         try:
             groups = run_pinned("benchmarks.simt", cores, system, *flags, seconds=limit)
         except RuntimeError as error:
