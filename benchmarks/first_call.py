@@ -92,6 +92,8 @@ _CASES = (
     _Case("first random", _DRAW.format(call="random(1000)")),
     _Case("first standard_normal", _DRAW.format(call="standard_normal(1000)"), 0.4),
     _Case("first standard_gamma", _DRAW.format(call="standard_gamma(2.0, 1000)"), 0.8),
+    _Case("first poisson", _DRAW.format(call="poisson(100.0, 1000)"), 0.8),
+    _Case("first beta", _DRAW.format(call="beta(0.5, 2.0, 1000)"), 0.8),
 )
 
 _PEERS = (

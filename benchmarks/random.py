@@ -32,6 +32,7 @@ _WORKS = {"fills": FILLS, "samplers": SAMPLERS, "layouts": LAYOUTS}
 _SETTLE_SECONDS = 0.5
 _WIDTH = 4096
 _COLUMNS = (1024, 512, 64, 33, 7)
+_COLUMN_LIMITS = {1024: 1.3, 64: 1.3, 33: 1.5, 7: 2.5}
 _SMALL = 16
 
 
@@ -162,6 +163,7 @@ def fill(report: Report, quick: bool) -> None:
     one = _tables(run_pinned("benchmarks.random", 1, *groups, *flags), quick, "1 thread")
     report.tables += one.values()
     report.targets += _fill_targets(one, wide)
+    report.targets += _sampler_targets(one)
     report.targets += _shape_targets(one)
     if len(os.sched_getaffinity(0)) < 2:
         report.notes.append("Two threads were not measured: the process may use one core.")
@@ -257,6 +259,19 @@ def _fill_targets(tables: dict[str, Table], wide: bool) -> list[Target]:
     return found
 
 
+def _sampler_targets(tables: dict[str, Table]) -> list[Target]:
+    names = ("Poisson(100) int64", "gamma(2.5) float64", "beta(0.5, 2) float64")
+    return [
+        Floor(
+            f"{name}, times as fast as NumPy's fastest generator: at least 2",
+            _times_as_fast(tables[name], "NumPy"),
+            2.0,
+            "x",
+        )
+        for name in names
+    ]
+
+
 def _times_as_fast(table: Table, peer: str) -> float | None:
     """Return the time of the best row whose name starts with `peer` over nbrt's."""
     nbrt_row = table.row("nbrt")
@@ -273,18 +288,18 @@ def _ratio(table: Table, name: str, to: str) -> float | None:
 
 def _shape_targets(tables: dict[str, Table]) -> list[Target]:
     shards, small = tables["shards"], tables["small"].row("nbrt, out=")
-    wide = f"{_COLUMNS[0]} columns"
-    return [
-        Target(f"a shard of {name} over dense, an element: at most 1.3", found, 1.3, "x")
-        for name, found in ((each, _ratio(shards, each, "dense")) for each in ("rows", wide))
-    ] + [
+    limits = {"rows": 1.3, **{f"{n} columns": limit for n, limit in _COLUMN_LIMITS.items()}}
+    found = [
         Target(
-            f"{_SMALL} elements from Python: at most 5 µs",
-            None if small is None else small.median,
-            5e-6,
-            "s",
+            f"a shard of {name} over dense, an element: at most {limit}",
+            _ratio(shards, name, "dense"),
+            limit,
+            "x",
         )
+        for name, limit in limits.items()
     ]
+    text = f"{_SMALL} elements from Python into a given array: at most 3 µs"
+    return [*found, Target(text, None if small is None else small.median, 3e-6, "s")]
 
 
 def _thread_targets(tables: dict[str, Table]) -> list[Target]:

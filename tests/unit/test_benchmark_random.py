@@ -68,3 +68,25 @@ def test_without_a_device_nothing_is_measured_on_cuda(random, monkeypatch):
     random.fill_on_cuda(report, quick=True)
     assert report.notes == ["Not measured: no CUDA device works here."]
     assert not report.tables
+
+
+def test_each_width_of_columns_has_its_limit(random):
+    rows = [row(random, "dense", 2.0), row(random, "rows", 2.0)]
+    rows += [row(random, f"{n} columns", 4.0) for n in (1024, 64, 33, 7)]
+    small = random.Table("small", [row(random, "nbrt, out=", 2.5e-6)])
+    targets = random._shape_targets({"shards": random.Table("shards", rows), "small": small})
+    assert [(each.limit, each.verdict) for each in targets] == [
+        (1.3, "met"),
+        (1.3, "missed"),
+        (1.3, "missed"),
+        (1.5, "missed"),
+        (2.5, "met"),
+        (3e-6, "met"),
+    ]
+
+
+def test_samplers_are_compared_with_the_fastest_generator_of_numpy(random):
+    rows = [row(random, "nbrt", 2.0), row(random, "NumPy A", 9.0), row(random, "NumPy B", 3.0)]
+    names = [work.name for work in random.SAMPLERS]
+    targets = random._sampler_targets({name: random.Table(name, rows) for name in names})
+    assert [(each.found, each.verdict) for each in targets] == [(1.5, "missed")] * 3
