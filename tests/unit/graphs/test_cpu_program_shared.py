@@ -10,7 +10,7 @@ import pytest
 from numba import cuda
 
 from helpers.cpu_graphs import Graph
-from nbrt.backends.cpu import launch
+from nbrt.backends.cpu import block_scheduler, launch
 from nbrt.backends.cpu.block_scheduler import get_num_threads, set_num_threads
 from nbrt.backends.cpu.graphs import execution, helpers
 from nbrt.backends.cpu.graphs.layout import Operation
@@ -47,7 +47,7 @@ def shift(x):
 @pytest.fixture(autouse=True)
 def _every_launch_is_long(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(launch, "MIN_SHARED_NS", 0)
-    monkeypatch.setattr(launch, "_MIN_CHUNK_NS", 1)
+    monkeypatch.setattr(block_scheduler, "_MIN_CHUNK_NS", 1)
     monkeypatch.setattr(execution, "MIN_SHARED_NS", 0)
     before = get_num_threads()
     set_num_threads(4)
