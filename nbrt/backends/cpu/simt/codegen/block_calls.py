@@ -18,7 +18,7 @@ from nbrt.backends.cpu.simt.codegen.lowering import (
     lower_if_spinning,
 )
 from nbrt.backends.cpu.simt.codegen.polled_library import emit_leave
-from nbrt.backends.cpu.simt.codegen.thread_ir import thread_code
+from nbrt.backends.cpu.simt.codegen.thread_ir import simplified_thread, thread_code
 from nbrt.backends.cpu.simt.codegen.tiled_thread import merge_accesses, tiled_thread_code
 from nbrt.backends.cpu.simt.frontend.pipeline import (
     marker_kinds,
@@ -61,7 +61,9 @@ def lowered(body: Any, block: tuple[int, int, int], kinds: set[str]) -> Lowered:
     static = static_shared_bytes(code.module)
     check_static_shared(body, static)
     tiled = tiled_thread_code(body.library, body.fndesc.llvm_func_name, block)
-    return replace(lower(code, kinds, marker_places(body), tiled), static_shared=static)
+    places = marker_places(body)
+    found = lower(code, kinds, places, tiled, simplified=simplified_thread)
+    return replace(found, static_shared=static)
 
 
 def lowered_if_diverging(body: Any, block: tuple[int, int, int]) -> Lowered | Lowering | None:
@@ -150,6 +152,8 @@ def _link(context: Any, chosen: Lowered) -> None:
     if chosen.is_tiled:
         merge_accesses(module)
     library.add_llvm_module(module)
+    for text in chosen.more:
+        library.add_llvm_module(llvm.parse_assembly(text))
     context.add_linking_libs([library])
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, ThreadsAreFasterError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from nbrt.backends.cpu.simt.llvm.model import ThreadIR
 
@@ -59,12 +59,19 @@ class Lowered:
     """Bytes of shared memory that the kernel declares."""
     resident: bool = False
     """The function claims blocks and keeps several of them at once."""
+    more: tuple[str, ...] = ()
+    """Further modules, with functions that the first calls."""
     sites: tuple[str, ...] = ()
     """Source locations of the sites, from 1, at which threads of resident blocks wait."""
 
 
 def lower(
-    code: ThreadIR, kinds: set[str], places: Sequence[str] = (), tiled: ThreadIR | None = None
+    code: ThreadIR,
+    kinds: set[str],
+    places: Sequence[str] = (),
+    tiled: ThreadIR | None = None,
+    *,
+    simplified: Callable[[ThreadIR], ThreadIR],
 ) -> Lowered:
     """Lower one thread to a function of a block, or of the grid if its blocks wait for each other.
 
@@ -78,8 +85,10 @@ def lower(
         Where they are called, for the reasons.
     tiled : ThreadIR, optional
         The thread with its local arrays in vector registers.
+    simplified : callable
+        Runs LLVM's passes on a thread again.
     """
-    from nbrt.backends.cpu.simt.lanes.block import lanes_block
+    from nbrt.backends.cpu.simt.lanes.block_versions import lanes_versions
 
     if "grid" in kinds:
         reason = "the blocks of the grid wait for each other (cg.this_grid().sync())"
@@ -88,14 +97,14 @@ def lower(
         found = _lower_tiled(tiled, kinds, places)
         if found is not None:
             return found
-    notes: list[str] = []
     try:
-        text = lanes_block(code, notes=notes)
+        modules, notes = lanes_versions(code, simplified)
     except CannotLowerError as error:
         return lower_to_coroutines(code, kinds, (str(error), *places))
     uses = ", ".join(sorted(kinds)) or "a loop"
     reason = f"threads of a block run in step as lanes of vectors ({uses})"
-    return Lowered(text, f"{code.name}.block", Lowering("lanes", (reason, *notes, *places)))
+    why = Lowering("lanes", (reason, *notes, *places))
+    return Lowered(modules[0], f"{code.name}.block", why, more=tuple(modules[1:]))
 
 
 def _lower_tiled(code: ThreadIR, kinds: set[str], places: Sequence[str]) -> Lowered | None:

@@ -21,6 +21,7 @@ __all__ = [
     "inlined_module",
     "prepared_text",
     "simplified",
+    "simplified_thread",
     "target_machine",
     "thread_code",
     "tidy",
@@ -56,6 +57,12 @@ def thread_code(
     """
     text = prepared_text(library, name, block, places=places)
     return ThreadIR(simplified(inlined_module(text), name), name, block)
+
+
+def simplified_thread(code: ThreadIR) -> ThreadIR:
+    """Return a thread whose module LLVM has optimised again."""
+    text = simplified(inlined_module(code.module), code.name)
+    return ThreadIR(text, code.name, code.block)
 
 
 def _inlined(match: re.Match[str]) -> str:

@@ -20,6 +20,7 @@ from nbrt.backends.cpu.simt.lanes.legality import (
     may_return_before_others,
     uses_local_arrays,
 )
+from nbrt.backends.cpu.simt.lanes.prefetch import Advances
 from nbrt.backends.cpu.simt.lanes.private_copies import PrivateCopies
 from nbrt.backends.cpu.simt.lanes.reaching_values import merge_reaching_values
 from nbrt.backends.cpu.simt.lanes.region_exits import PartialError, RegionExits
@@ -30,8 +31,10 @@ from nbrt.backends.cpu.simt.lanes.regions import (
     keep_values,
     split_at_barriers,
 )
+from nbrt.backends.cpu.simt.lanes.row_strides import RowStrides
+from nbrt.backends.cpu.simt.lanes.rows import RowWriter
 from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
-from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
+from nbrt.backends.cpu.simt.lanes.values import Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import (
     THREAD_PARAMETERS,
     CannotLowerError,
@@ -43,7 +46,7 @@ from nbrt.backends.cpu.simt.llvm.parse import parse_function
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.llvm.model import Function, Instruction
 
-__all__ = ["lanes_block", "one_lane_block"]
+__all__ = ["block_parameters", "declared_symbols", "lanes_block", "one_lane_block"]
 
 _PADDING = 64 * placeholders.WARP_SIZE
 """Bytes around shared arrays, which partly active vectors may access."""
@@ -69,11 +72,16 @@ def one_lane_block(code: ThreadIR) -> str:
     CannotLowerError
         If the thread has warp operations, or some threads may return before others wait.
     """
-    return _BlockWriter(code, partial=False, only_diverging=False, one_lane=True).text()
+    block = _BlockWriter(code, partial=False, only_diverging=False, one_lane=True)
+    return block.text(f"{code.name}.block")
 
 
 def lanes_block(
-    code: ThreadIR, *, only_diverging: bool = False, notes: list[str] | None = None
+    code: ThreadIR,
+    symbol: str = "",
+    *,
+    only_diverging: bool = False,
+    notes: list[str] | None = None,
 ) -> str:
     """Lower a thread to a block function of vector code.
 
@@ -81,6 +89,8 @@ def lanes_block(
     ----------
     code : ThreadIR
         One thread.
+    symbol : str
+        Name of the block function; ``<name>.block`` by default.
     only_diverging : bool
         Refuse code without a divergent loop.
     notes : list of str, optional
@@ -89,13 +99,14 @@ def lanes_block(
     Returns
     -------
     str
-        Text of a module that defines ``@<name>.block``.
+        Text of a module that defines the block function.
 
     Raises
     ------
     CannotLowerError
         If lanes cannot run the thread in step.
     """
+    symbol = symbol or f"{code.name}.block"
     try:
         block = _BlockWriter(code, partial=False, only_diverging=only_diverging)
         if only_diverging and not block.has_divergent_loops:
@@ -104,10 +115,10 @@ def lanes_block(
             raise ThreadsAreFasterError(
                 "each thread runs its loop alone: its length is data, and it loads neighbours"
             )
-        text = block.text()
+        text = block.text(symbol)
     except PartialError:
         block = _BlockWriter(code, partial=True, only_diverging=only_diverging)
-        text = block.text()
+        text = block.text(symbol)
     if notes is not None:
         notes += block.notes
     return text
@@ -152,17 +163,21 @@ class _BlockWriter:
             interchanged = find_interchanges(self._thread, self._divergence, x * y * z)
         find_regions(self._thread, interchanged)
         self._divergence.refine(region.level for region in self._thread.regions)
+        self._rows = self._row_strides()
         self._partial = partial or bool(interchanged)
         self._check()
         keep_values(self._thread, self._divergence.definitions)
         self._add_aliases()
-        self._writer = LaneWriter(width)
+        self._writer = RowWriter(width, self._layout.rows)
         self._known: dict[str, Value] = {}
         used = {o.text for _, item in function.instructions() for o in item.operands}
         used |= {o.text for phi in self._thread.all_phis() for o in phi.operands}
-        self._instructions = Instructions(self._writer, self._divergence, used)
+        advances = Advances(self._thread, self._divergence, has_rows=code.block[1:] != (1, 1))
+        self._instructions = Instructions(
+            self._writer, self._divergence, used, advances, self._rows
+        )
         self._values = self._instructions.values
-        self._slots = SpillSlots(self._writer, self._divergence, self._layout.groups)
+        self._slots = SpillSlots(self._writer, self._divergence, self._layout.groups, self._rows)
         self._exits = RegionExits(self._writer, self._slots, self._thread, partial=self._partial)
         self._copies = PrivateCopies(self._writer, self._slots.allocate, self._thread, used)
         self._instructions.use_copies(self._copies)
@@ -175,7 +190,12 @@ class _BlockWriter:
     @property
     def notes(self) -> list[str]:
         """The rules that applied to accesses, and what stood in the way of others."""
-        return list(self._writer.notes)
+        notes = list(self._writer.notes)
+        if self._rows is not None:
+            notes.insert(
+                0, f"warps of {self._layout.rows} rows of the block: a vector for each row"
+            )
+        return notes
 
     @property
     def has_irregular_loops(self) -> bool:
@@ -199,6 +219,15 @@ class _BlockWriter:
             else:
                 strides[name] = VARYING
         return strides
+
+    def _row_strides(self) -> RowStrides | None:
+        """Return the strides in the rows of a group if it has several."""
+        if self._layout.rows == 1:
+            return None
+        strides = self._barrier_results() | dict.fromkeys(self._tids, 0)
+        if self._code.block[0] > 1:
+            strides[self._tids[0]] = 1
+        return RowStrides(self._function, self._divergence, strides, self._code.block[0])
 
     def _check(self) -> None:
         check_loops(self._thread, self._divergence)
@@ -229,6 +258,8 @@ class _BlockWriter:
         for alias, name in aliases:
             self._divergence.strides[alias] = self._divergence.strides[name]
             self._divergence.definitions[alias] = self._divergence.definitions[name]
+            if self._rows is not None:
+                self._rows.strides[alias] = self._rows.strides[name]
 
     def _interchanged_phis(self) -> list[Instruction]:
         headers = self._thread.interchanged.values()
@@ -236,8 +267,8 @@ class _BlockWriter:
 
     # -- the function ----------------------------------------------------------------------------
 
-    def text(self) -> str:
-        """Return the text of the module."""
+    def text(self, symbol: str) -> str:
+        """Return the text of the module with the name of the block function."""
         writer, function = self._writer, self._function
         self._allocate()
         if self._layout.width > 1:
@@ -247,11 +278,8 @@ class _BlockWriter:
         writer.go(labels[""])
         for region in self._thread.regions:
             self._write_region(region, labels)
-        parameters = ", ".join(f"{p.type} {p.text}" for p in function.parameters)
-        shared = f"ptr %{placeholders.SHARED}at, i64 %{placeholders.SHARED}bytes"
-        extra = f"{shared}, ptr %nbrt.stop, ptr %nbrt.where"
-        head = f"define i32 @{function.name}.block({parameters}, {extra}) {{\nentry:"
-        declared = _declared(function.outside)
+        head = f"define i32 @{symbol}({block_parameters(function)}) {{\nentry:"
+        declared = declared_symbols(function.outside)
         lines = [text for symbol, text in writer.declarations.items() if symbol not in declared]
         body = [*writer.stack, *writer.lines]
         return "\n".join([function.outside, *lines, head, *body, "}", *writer.nodes])
@@ -353,10 +381,12 @@ class _BlockWriter:
                     narrow = writer.op(f"trunc nuw nsw i64 {value} to i32")
                     self._values[name] = Value("i32", "scalar", narrow)
         if width > 1:
-            first = writer.op(f"mul nuw nsw i64 {part}, {layout.width}")
-            narrow = writer.op(f"trunc nuw nsw i64 {first} to i32")
+            first = "0"  # known, so that comparisons with constants are known sets of lanes
+            if layout.per_row > 1:
+                wide = writer.op(f"mul nuw nsw i64 {part}, {layout.width}")
+                first = writer.op(f"trunc nuw nsw i64 {wide} to i32")
             is_one = layout.width == 1
-            self._values[x] = Value("i32", "scalar" if is_one else "step", narrow, int(not is_one))
+            self._values[x] = Value("i32", "scalar" if is_one else "step", first, int(not is_one))
         if not layout.tail:
             return None
         return self._tail(part, layout.per_row)
@@ -376,6 +406,8 @@ class _BlockWriter:
         """Set the indices of consecutive threads of the block, which may be in several rows."""
         writer, layout = self._writer, self._layout
         width, height, depth = self._code.block
+        if layout.rows > 1:
+            return self._set_rows()
         first = writer.op(f"mul nuw nsw i64 {self._slots.group}, {layout.width}")
         narrow = writer.op(f"trunc nuw nsw i64 {first} to i32")
         whole = writer.vector_type("i32")
@@ -391,9 +423,35 @@ class _BlockWriter:
                 self._values[name] = Value("i32", "vector", writer.op(text))
         return self._tail(self._slots.group, layout.groups) if layout.tail else None
 
+    def _set_rows(self) -> Mask:
+        """Set the indices of several rows of the block."""
+        writer, layout, rows = self._writer, self._layout, self._writer.rows
+        _, height, depth = self._code.block
+        first = writer.op(f"mul nuw nsw i64 {self._slots.group}, {rows.count}")
+        narrow = writer.op(f"trunc nuw nsw i64 {first} to i32")
+        numbers = [writer.op(f"add i32 {narrow}, {row}") for row in range(rows.count)]
+        x, y, z = self._tids
+        self._values[x] = rows.value("i32", ["0"] * rows.count, 1)
+        if height > 1:
+            low = numbers
+            if depth > 1:
+                low = [writer.op(f"urem i32 {number}, {height}") for number in numbers]
+            self._values[y] = rows.value("i32", low, 0)
+        if depth > 1:
+            high = [writer.op(f"udiv i32 {number}, {height}") for number in numbers]
+            self._values[z] = rows.value("i32", high, 0)
+        return self._tail(self._slots.group, layout.groups) if layout.tail else None
 
-def _declared(outside: str) -> set[str]:
-    """Return the symbols that the rest of the module declares."""
+
+def block_parameters(function: Function) -> str:
+    """Return the parameters of the block function of a thread."""
+    parameters = ", ".join(f"{p.type} {p.text}" for p in function.parameters)
+    shared = f"ptr %{placeholders.SHARED}at, i64 %{placeholders.SHARED}bytes"
+    return f"{parameters}, {shared}, ptr %nbrt.stop, ptr %nbrt.where"
+
+
+def declared_symbols(outside: str) -> set[str]:
+    """Return the symbols that the rest of a module declares."""
     return set(
         re.findall(r'^(?:declare|define)[^@\n]*@"?([-a-zA-Z$._0-9]+)', outside, re.MULTILINE)
     )

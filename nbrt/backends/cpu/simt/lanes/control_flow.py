@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from nbrt.backends.cpu.simt.lanes.loops import BodyForm, Loops
 from nbrt.backends.cpu.simt.lanes.merges import Edge, Jumps, Merges
 from nbrt.backends.cpu.simt.lanes.regions import with_aliases
+from nbrt.backends.cpu.simt.lanes.single_lanes import SingleLanes
 from nbrt.backends.cpu.simt.lanes.strips import Strip, find_strip
 from nbrt.backends.cpu.simt.lanes.subregions import Subregion, SubregionTests, addresses_in
 from nbrt.backends.cpu.simt.lanes.versions import Versions, versions_of
@@ -62,6 +63,7 @@ class ControlFlow:
             label: with_aliases(thread.function.blocks[label], region.aliases.get(label, {}))
             for label in region.level.blocks
         }
+        self._single_lanes = SingleLanes(thread, self._blocks, region.aliases, instructions, slots)
         self._bodies: dict[str, Level] = {}
         self._copies = 0
         self._loops = Loops(instructions, self._merges, thread, self.write_body)
@@ -94,12 +96,14 @@ class ControlFlow:
         writer = self._writer
         some, after = writer.name("some"), writer.name("join")
         any_lane = writer.any(mask)
-        twice = self._is_written_twice(part, outer)
-        all_lanes = writer.all(mask) if twice else ""
+        blocks = part.level.blocks_of(part.nodes)
+        lanes = self._single_lanes.lanes(mask, part.entry, blocks)
+        twice = not lanes and self._is_written_twice(part, outer)
+        all_lanes = writer.all(mask) if twice else "false"
         jumps: Jumps = [(writer.label, [])]
         writer.choose(any_lane, some, after)
         writer.start(some)
-        if twice:
+        if all_lanes != "false":
             full, partial = writer.name("full"), writer.name("part")
             writer.choose(all_lanes, full, partial)
             self._copies += 1
@@ -108,7 +112,11 @@ class ControlFlow:
             self._copies -= 1
             writer.go(after)
             writer.start(partial)
-        jumps.append(self._finalized(self._subregion(part, mask, phis)))
+        if lanes:
+            edges = self._single_lanes.write(part.entry, blocks, mask, phis, lanes)
+        else:
+            edges = self._subregion(part, mask, phis)
+        jumps.append(self._finalized(edges))
         writer.go(after)
         writer.start(after)
         edges = self._merges.merged(jumps, mask)

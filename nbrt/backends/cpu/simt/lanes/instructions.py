@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
+from nbrt.backends.cpu.simt.lanes.lane_sets import folded
 from nbrt.backends.cpu.simt.lanes.memory import Memory
 from nbrt.backends.cpu.simt.lanes.patterns import Patterns
-from nbrt.backends.cpu.simt.lanes.scalarize import Scalarizer
+from nbrt.backends.cpu.simt.lanes.prefetch import Prefetches
+from nbrt.backends.cpu.simt.lanes.scalarize import IGNORED_CALLS, Scalarizer
+from nbrt.backends.cpu.simt.lanes.values import Mask, Value
 from nbrt.backends.cpu.simt.lanes.warp import WarpOperations
 from nbrt.backends.cpu.simt.lanes.wrapped_indices import (
     element_address,
@@ -15,7 +19,6 @@ from nbrt.backends.cpu.simt.lanes.wrapped_indices import (
     linear_choice,
     linear_sum,
 )
-from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import (
     BINARY,
     CASTS,
@@ -29,7 +32,11 @@ from nbrt.backends.cpu.simt.math_functions import INTRINSICS, PURE_FUNCTIONS
 
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.lanes.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.prefetch import Advances
     from nbrt.backends.cpu.simt.lanes.private_copies import PrivateCopies
+    from nbrt.backends.cpu.simt.lanes.row_strides import RowStrides
+    from nbrt.backends.cpu.simt.lanes.rows import RowWriter
+    from nbrt.backends.cpu.simt.lanes.values import Lane
 
 __all__ = ["Instructions", "is_elementwise"]
 
@@ -49,13 +56,12 @@ _ELEMENTWISE = frozenset(
 _SCALAR_LAST = frozenset(("abs", "ctlz", "cttz", "is.fpclass"))
 """Intrinsics whose last operand is a scalar constant."""
 
-_IGNORED = ("llvm.assume", "llvm.lifetime.", "llvm.experimental.noalias", "llvm.dbg.")
-
 
 class Instructions:
     """Writes instructions other than phis and terminators.
 
-    `used` are the names of values with uses.
+    `used` are the names of values with uses; `rows` are the strides in the rows of groups of
+    several rows.
 
     Attributes
     ----------
@@ -67,17 +73,21 @@ class Instructions:
 
     def __init__(
         self,
-        writer: LaneWriter,
+        writer: RowWriter,
         divergence: Divergence,
         used: set[str],
+        advances: Advances,
+        rows: RowStrides | None,
     ) -> None:
         self.writer = self._writer = writer
         self.divergence = self._divergence = divergence
+        self._rows = rows
         self.values = self._values = dict[str, Value]()
         self.loaded = dict[str, Value]()
         self._extended: dict[str, tuple[str, Value]] = {}
         self._scalarizer = Scalarizer(writer, used)
-        self._memory = Memory(writer, self._scalarizer, divergence.definitions)
+        prefetches = Prefetches(writer, advances, divergence.definitions, self.values)
+        self._memory = Memory(writer, self._scalarizer, divergence.definitions, prefetches)
         self._warp = WarpOperations(writer)
         self._patterns = Patterns(writer, divergence)
 
@@ -97,6 +107,14 @@ class Instructions:
         at = self._writer.op(f"getelementptr {item.type}, {rows}, i64 {index.text}")
         return self._memory.safe_pointers(Value("ptr", "vector", at), mask)
 
+    def note_writes(self) -> None:
+        """Record that code of single lanes may have written to memory."""
+        self._memory.note_writes()
+
+    def prefetch(self, item: Instruction, at: str) -> None:
+        """Prefetch what a load or a store of one lane will use next."""
+        self._memory.prefetch(item, Value("ptr", "scalar", at))
+
     def write(self, item: Instruction, mask: Mask) -> None:
         """Write an instruction for the lanes of a mask, at least one of which is active."""
         operands = [self.value(operand) for operand in item.operands]
@@ -114,6 +132,8 @@ class Instructions:
         opcode = item.opcode
         if self._writer.width == 1 and opcode != "alloca":
             return self._of_one_lane(item, operands)
+        if self._rows is not None and self._rows.has_rows(item.name):
+            return self._of_rows(item, operands, self._rows)
         if opcode == "call":
             return self._call(item, operands, mask)
         if item.name in self.loaded:
@@ -128,9 +148,9 @@ class Instructions:
         if opcode == "extractvalue" and operands[0].kind == "members":
             return self._memory.member(operands[0], item)
         if all(value.kind == "scalar" for value in operands) and self._keeps_flags(item):
-            folded = self._patterns.folded(item, operands)
-            if folded is not None:
-                return folded
+            constant = self._patterns.folded(item, operands)
+            if constant is not None:
+                return constant
             result = Value(item.type, "scalar", self._writer.op(self._copied(item, operands)))
             return self._patterns.noted(item, operands, result)
         if self._divergence.strides.get(item.name) is not None:
@@ -155,7 +175,7 @@ class Instructions:
     def _of_one_lane(self, item: Instruction, operands: list[Value]) -> Value | None:
         """Copy an instruction, which may compute with vectors, for a group of one lane."""
         if item.opcode == "call":
-            if item.detail.startswith(_IGNORED):
+            if item.detail.startswith(IGNORED_CALLS):
                 return None
             if placeholders.is_marker(item.detail):
                 return self._marker(item, operands, None)
@@ -175,23 +195,34 @@ class Instructions:
         """
         step = self._divergence.strides[item.name]
         assert step is not None
-        texts = [value.text for value in operands]
-        opcode = item.opcode
-        if opcode == "getelementptr":
-            indices = [f"{o.type} {t}" for o, t in zip(item.operands, texts, strict=True)]
-            text = f"getelementptr {item.detail}, {', '.join(indices)}"
-        elif opcode in BINARY:
-            opcode = "add" if opcode == "or" else opcode
-            text = f"{opcode} {item.type} {texts[0]}, {texts[1]}"
-        elif opcode in CASTS:
-            opcode = "sext" if opcode == "zext" else opcode
-            text = f"{opcode} {item.operands[0].type} {texts[0]} to {item.type}"
-        elif opcode == "select":
-            kind = item.type
-            text = f"select i1 {texts[0]}, {kind} {texts[1]}, {kind} {texts[2]}"
-        else:
-            text = f"{opcode} {item.type} {texts[0]}"
-        return Value(item.type, "step" if step else "scalar", self._writer.op(text), step)
+        text = self._scalar(item, [value.text for value in operands], step)
+        return Value(item.type, "step" if step else "scalar", text, step)
+
+    def _of_rows(self, item: Instruction, operands: list[Value], strides: RowStrides) -> Value:
+        """Compute the value of the first lane of each row."""
+        rows, step = self._writer.rows, strides.strides[item.name]
+        assert step is not None
+        known: dict[tuple[str, ...], str] = {}
+        texts = []
+        for row in range(rows.count):
+            parts = tuple(rows.text(value, row) for value in operands)
+            if parts not in known:
+                known[parts] = self._scalar(item, list(parts), step)
+            texts.append(known[parts])
+        return rows.value(item.type, texts, step)
+
+    def _scalar(self, item: Instruction, texts: list[str], step: int) -> str:
+        """Write an operation for the first of several lanes, and return the result."""
+        if item.opcode == "call":
+            arguments = [f"{o.type} {t}" for o, t in zip(item.operands, texts, strict=True)]
+            return self._writer.call(item.type, item.detail, arguments)
+        if step:
+            # An operand with a step has its flags in active lanes only: the sum of disjoint bits is
+            # their union, and the extended value is not negative.
+            opcode = {"or": "add", "zext": "sext"}.get(item.opcode, item.opcode)
+            item = replace(item, opcode=opcode)
+        number = folded(item.opcode, item.operands[0].type, item.type, texts)
+        return self._writer.op(item.without_flags(texts)) if number is None else number
 
     def _compared(self, item: Instruction, operands: list[Value]) -> Value | None:
         predicate, writer = item.detail, self._writer
@@ -258,7 +289,7 @@ class Instructions:
         if opcode in CASTS and operands[0].write_lane is not None:
             source, target = operands[0], item.type
 
-            def write_lane(lane: int) -> str:
+            def write_lane(lane: Lane) -> str:
                 part = f"{source.type} {writer.lane(source, lane)}"
                 return writer.op(f"{opcode} {flags}{part} to {target}")
 
@@ -289,7 +320,7 @@ class Instructions:
                 parts.append(f"{writer.vector_type(operand.type)} {writer.vector(value)}")
         text = f"getelementptr {item.detail}, {', '.join(parts)}"
 
-        def write_lane(lane: int) -> str:
+        def write_lane(lane: Lane) -> str:
             values = [f"{v.type} {writer.lane(v, lane)}" for v in operands]
             return writer.op(f"getelementptr {item.detail}, {', '.join(values)}")
 
@@ -305,7 +336,7 @@ class Instructions:
 
     def _call(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
         name = item.detail
-        if name.startswith(_IGNORED):
+        if name.startswith(IGNORED_CALLS):
             return None
         if placeholders.is_marker(name):
             return self._marker(item, operands, mask)

@@ -30,6 +30,12 @@ class LaneLayout:
     of the sequence of all threads, x fastest."""
 
     @property
+    def rows(self) -> int:
+        """Whole rows in a group; 1 also if groups are no whole rows."""
+        width = self.block[0]
+        return self.width // width if 4 <= width < self.width and self.width % width == 0 else 1
+
+    @property
     def per_row(self) -> int:
         """Groups in a row."""
         return -(-self.block[0] // self.width)

@@ -6,20 +6,22 @@ import itertools
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
+from nbrt.backends.cpu.simt.lanes.row_accesses import SUFFIX, RowAccesses
+from nbrt.backends.cpu.simt.lanes.values import Element, Lane, Linear, Mask, Value
 from nbrt.backends.cpu.simt.lanes.windows import Windows
-from nbrt.backends.cpu.simt.lanes.writer import Element, LaneWriter, Linear, Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, Instruction, renamed
 from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from nbrt.backends.cpu.simt.lanes.prefetch import Prefetches
     from nbrt.backends.cpu.simt.lanes.private_copies import PrivateCopies
+    from nbrt.backends.cpu.simt.lanes.rows import RowWriter
     from nbrt.backends.cpu.simt.lanes.scalarize import Scalarizer
 
 __all__ = ["Memory"]
 
-_SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
 _PLAIN = frozenset(("add", "sub", "and", "or", "xor", "fadd", "fsub"))
 _ORDERED = {"max": "smax", "min": "smin", "umax": "umax", "umin": "umin"}
 _FLOATING = {
@@ -47,21 +49,26 @@ class Memory:
 
     def __init__(
         self,
-        writer: LaneWriter,
+        writer: RowWriter,
         scalarizer: Scalarizer,
         definitions: Mapping[str, Instruction],
+        prefetches: Prefetches,
     ) -> None:
         self._writer = writer
         self._scalarizer = scalarizer
         self._definitions = definitions
         self._windows = Windows(writer)
         self.copies: PrivateCopies | None = None
+        self._prefetches = prefetches
+        self._rows = RowAccesses(writer)
         self._scratch = ""
         self._writes = {True: 0, False: 0}
         """Number of writes to private memory, and to other memory."""
 
     def write(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
         """Write a load, a store or an atomic operation."""
+        if item.opcode in ("load", "store"):
+            self.prefetch(item, operands[-1])
         if item.opcode == "load":
             return self._load(item, operands[0], mask)
         self._writes[self.is_private(item.operands[1 if item.opcode == "store" else 0].text)] += 1
@@ -98,6 +105,11 @@ class Memory:
             return all(self._is_private(o.text, seen, stack=stack) for o in pointers)
         return False
 
+    def prefetch(self, item: Instruction, pointer: Value) -> None:
+        """Prefetch what a load or a store will use soon."""
+        if not self.is_private(item.operands[-1].text):
+            self._prefetches.write(item, pointer)
+
     # -- loads ---------------------------------------------------------------------------------
 
     def _load(self, item: Instruction, pointer: Value, mask: Mask) -> Value:
@@ -114,6 +126,10 @@ class Memory:
             text = writer.op(f"load {kind}, ptr {pointer.text}, align {item.align}")
             return Value(kind, "scalar", text)
         vector, size = writer.vector_type(kind), size_of(kind)
+        if self._rows.has_runs(pointer, kind):
+            is_private = self.is_private(item.operands[0].text)
+            text = self._rows.load(item, pointer, mask, is_private=is_private)
+            return Value(kind, "vector", text)
         if pointer.kind == "step" and pointer.step == size and kind != "i1":
             text = self._load_run(item, pointer.text, mask)
             if mask is None:
@@ -185,12 +201,12 @@ class Memory:
             vector, name, [f"ptr {at}", f"i32 {item.align}", chosen, f"{vector} poison"]
         )
 
-    def _reload(self, item: Instruction, pointer: Value, vector: str) -> Callable[[int], str]:
+    def _reload(self, item: Instruction, pointer: Value, vector: str) -> Callable[[Lane], str]:
         """Return a writer of single lanes, which reloads a lane if no write can have changed it."""
         is_private = self.is_private(item.operands[0].text)
         writes = self._writes[is_private]
 
-        def write_lane(lane: int) -> str:
+        def write_lane(lane: Lane) -> str:
             if self._writes[is_private] != writes:
                 whole = f"{self._writer.vector_type(item.type)} {vector}"
                 return self._writer.op(f"extractelement {whole}, i64 {lane}")
@@ -205,7 +221,7 @@ class Memory:
             self._writes[is_private] += 1
 
     def _suffix(self, kind: str) -> str:
-        return f"v{self._writer.width}{_SUFFIX.get(kind, kind)}"
+        return f"v{self._writer.width}{SUFFIX.get(kind, kind)}"
 
     def _gather(self, item: Instruction, pointer: Value, mask: Mask) -> str:
         """Load from any addresses; inactive lanes load from a scratch slot."""
@@ -284,6 +300,10 @@ class Memory:
             return
         if pointer.kind == "step" and pointer.step == size_of(kind) and kind != "i1":
             self._store_run(item, self._writer.vector(value), pointer.text, mask)
+            return
+        if self._rows.has_runs(pointer, kind) and pointer.step:
+            is_private = self.is_private(item.operands[1].text)
+            self._rows.store(item, writer.vector(value), pointer, mask, is_private=is_private)
             return
         if (run := _run_address(pointer, size_of(kind))) and kind != "i1":
             vector = self._writer.vector(value)
@@ -394,7 +414,7 @@ class Memory:
         elif operation in _ORDERED:
             new = writer.call(kind, f"llvm.{_ORDERED[operation]}.{kind}", pair)
         elif operation in _FLOATING:
-            new = writer.call(kind, f"llvm.{_FLOATING[operation]}.{_SUFFIX[kind]}", pair)
+            new = writer.call(kind, f"llvm.{_FLOATING[operation]}.{SUFFIX[kind]}", pair)
         elif operation in _WRAPS:
             new = self._wrapped(operation, kind, old, value)
         else:

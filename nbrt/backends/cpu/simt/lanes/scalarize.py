@@ -13,10 +13,25 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 
-__all__ = ["Scalarizer"]
+__all__ = ["IGNORED_CALLS", "Scalarizer", "refusal"]
+
+IGNORED_CALLS = ("llvm.assume", "llvm.lifetime.", "llvm.experimental.noalias", "llvm.dbg.")
+"""Functions whose calls are left out."""
 
 _ENTERS_PYTHON = "numba_gil_ensure"
+# Threads that enter the interpreter must leave it before another enters it.
+_PRINTS = "threads print, one after the other"
 _MEMORY_INTRINSICS = ("llvm.memcpy.", "llvm.memmove.", "llvm.memset.")
+
+
+def refusal(item: Instruction) -> str:
+    """Return why a call cannot be written for single lanes; empty if it can."""
+    if not item.detail or (item.name and not is_scalar(item.type)):
+        return f"a call of {item.detail or 'a pointer'} has no form for lanes"
+    is_known = item.type != "void" or item.detail.startswith((*_MEMORY_INTRINSICS, *IGNORED_CALLS))
+    if item.detail.startswith("llvm.") and not is_known:
+        return f"a call of {item.detail} has no form for lanes"
+    return _PRINTS if item.detail == _ENTERS_PYTHON else ""
 
 
 class Scalarizer:
@@ -34,17 +49,13 @@ class Scalarizer:
         if not item.detail:
             raise CannotLowerError("a call of a pointer has no form for lanes")
         if item.detail == _ENTERS_PYTHON:
-            # Threads that enter the interpreter must leave it before another enters it.
-            raise CannotLowerError("threads print, one after the other")
+            raise CannotLowerError(_PRINTS)
 
     def call(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
         """Write a call for each lane of a mask."""
-        self.check(item)
-        if item.name and not is_scalar(item.type):
-            raise CannotLowerError(f"a call of {item.detail} has no form for lanes")
-        is_known = item.type != "void" or item.detail.startswith(_MEMORY_INTRINSICS)
-        if item.detail.startswith("llvm.") and not is_known:
-            raise CannotLowerError(f"a call of {item.detail} has no form for lanes")
+        reason = refusal(item)
+        if reason:
+            raise CannotLowerError(reason)
 
         def write_lane(texts: list[str]) -> str:
             pairs = zip(item.operands, texts, strict=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt.lanes.divergence import VARYING, Divergence, frame_size
-from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
+from nbrt.backends.cpu.simt.lanes.values import Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.types import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from nbrt.backends.cpu.simt.lanes.row_strides import RowStrides
+    from nbrt.backends.cpu.simt.lanes.rows import RowWriter
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 
 __all__ = ["SpillSlots"]
@@ -31,8 +33,15 @@ class SpillSlots:
         Number of the current group.
     """
 
-    def __init__(self, writer: LaneWriter, divergence: Divergence, groups: int) -> None:
+    def __init__(
+        self,
+        writer: RowWriter,
+        divergence: Divergence,
+        groups: int,
+        rows: RowStrides | None = None,
+    ) -> None:
         self._writer = writer
+        self._rows = rows
         self._divergence = divergence
         self._groups = groups
         self._slots: dict[str, str] = {}
@@ -110,15 +119,24 @@ class SpillSlots:
         """Allocate slots for a value."""
         self._slots[name] = self.allocate(self._groups, self._kind(name))
 
+    def keeps(self, name: str) -> bool:
+        """Return whether a value has slots."""
+        return name in self._slots
+
     def add_mask(self, wait: str) -> None:
         """Allocate masks of the threads that continue from a place."""
         self._masks[wait] = self.allocate(self._groups, f"i{self._writer.width}")
 
     def _kind(self, name: str) -> str:
         kind = self._divergence.definitions[name].type
+        if self._has_rows(name):
+            return f"[{self._writer.rows.count} x {kind}]"
         if self._divergence.strides[name] is not VARYING:
             return kind
         return f"i{self._writer.width}" if kind == "i1" else self._writer.vector_type(kind)
+
+    def _has_rows(self, name: str) -> bool:
+        return self._rows is not None and self._rows.has_rows(name)
 
     def _at(self, name: str, kind: str) -> str:
         """Return the address of the slot of a value."""
@@ -128,10 +146,21 @@ class SpillSlots:
             return self._writer.op(f"getelementptr i8, ptr {at}, i64 {self._offsets[name]}")
         return self._writer.op(f"getelementptr {kind}, ptr {self._slots[name]}, i64 {self.group}")
 
+    def _row_at(self, kind: str, at: str, row: int) -> str:
+        return self._writer.op(f"getelementptr {kind}, ptr {at}, i64 {row}")
+
     def fetch(self, name: str) -> Value:
         """Load a value."""
         kind, own = self._kind(name), self._divergence.definitions[name].type
         stride = self._divergence.strides[name]
+        if self._rows is not None and self._has_rows(name):
+            at, step = self._at(name, kind), self._rows.strides[name]
+            assert step is not None
+            texts = [
+                self._writer.op(f"load {own}, ptr {self._row_at(own, at, row)}")
+                for row in range(self._writer.rows.count)
+            ]
+            return self._writer.rows.value(own, texts, step)
         text = self._writer.op(f"load {kind}, ptr {self._at(name, kind)}")
         if stride is not None:
             return Value(own, "step" if stride else "scalar", text, stride)
@@ -144,6 +173,13 @@ class SpillSlots:
         if name not in self._slots:
             return
         kind = self._kind(name)
+        if self._has_rows(name):
+            # As for uniform values, all lanes store the same.
+            at = self._at(name, kind)
+            for row, text in enumerate(value.texts):
+                where = self._row_at(value.type, at, row)
+                self._writer.do(f"store {value.type} {text}, ptr {where}")
+            return
         if self._masks and mask is not None and self._divergence.strides[name] is VARYING:
             # Other lanes may have stored their values before, and wait.
             text = self._writer.blend(

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from nbrt.backends.cpu.simt.lanes.lane_sets import compared_lanes, condition, constant, known_lanes
+from nbrt.backends.cpu.simt.lanes.values import (
+    FULL,
+    UNKNOWN,
+    Element,
+    Lane,
+    Linear,
+    LowBits,
+    Mask,
+    Value,
+)
 from nbrt.backends.cpu.simt.llvm.parse import split_type
 from nbrt.backends.cpu.simt.llvm.types import width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 __all__ = [
     "FULL",
+    "MIRRORED",
     "UNKNOWN",
     "Element",
     "LaneWriter",
@@ -26,94 +37,7 @@ __all__ = [
 _NUMBER = re.compile(r"-?\d+$|-?\d[\d.]*e[-+]?\d+$|0x[0-9A-Fa-fHKLMR]+$|true$|false$")
 _FIRST_NODE = 1 << 20
 """Number of the first metadata of the function; the module's own begin at 0."""
-_INTEGER = re.compile(r"-?\d+$")
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
-
-
-class LowBits(NamedTuple):
-    """Knowledge about a scalar: it is `residue` modulo a power of two, `modulus`."""
-
-    modulus: int = 1
-    residue: int = 0
-
-    @property
-    def aligned(self) -> int:
-        """A power of two that divides the scalar."""
-        return self.residue & -self.residue or self.modulus
-
-
-UNKNOWN = LowBits()
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A value in all lanes of a group.
-
-    ``kind`` is the meaning of ``text``: ``scalar``, the value of every lane; ``step``, the value of
-    lane 0, where neighbouring lanes are `step` apart; ``pattern``, a scalar to which each lane adds
-    one of `offsets`; ``vector``, a vector; ``parts``, a scalar that is a multiple of `step` and a
-    vector of bytes below it, the sums of which are the lanes. Conditions have four more forms,
-    which need no vector: ``below`` and ``from``, true in the lanes below or from an ``i64`` in
-    [0, width]; ``one``, true in the lane with an ``i64`` as its number, if it exists; and ``bits``,
-    an integer with one bit for each lane.
-    """
-
-    type: str
-    kind: str
-    text: str
-    step: int = 0
-    write_lane: Callable[[int], str] | None = field(default=None, compare=False)
-    """Writes the value of one lane of a vector, if that costs less than extracting it."""
-    offsets: tuple[int, ...] = ()
-    low_bits: LowBits = UNKNOWN
-    """What is known of the low bits of a scalar, or of the scalar of a step or pattern."""
-    linear: Linear | None = None
-    """The same value without a vector, under a condition."""
-    element: Element | None = None
-    """For addresses of elements of one array: the array and the indices, under a condition."""
-
-    @property
-    def number(self) -> int | None:
-        """The value of an integer constant."""
-        is_constant = self.kind == "scalar" and _INTEGER.match(self.text)
-        return int(self.text) if is_constant else None
-
-    def with_low_bits(self, known: LowBits) -> Value:
-        """Return the value with what is known of its low bits, as far as its type has them."""
-        if known.modulus <= self.low_bits.modulus or self.type[0] != "i":
-            return self
-        modulus = min(known.modulus, 1 << width_of(self.type))
-        return replace(self, low_bits=LowBits(modulus, known.residue % modulus))
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """A scalar or strided value that equals a vector if a condition, an ``i1``, holds."""
-
-    condition: str
-    value: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Element:
-    """The addresses of elements of one array, if a condition, an ``i1``, holds."""
-
-    condition: str
-    base: str
-    type: str
-    """Type of which the indices count elements."""
-
-    index: Value
-    """The indices, of up to 64 bits."""
-
-    extension: str
-    """Conversion of an index to 64 bits: an opcode, or empty."""
-
-
-Mask = Value | None
-"""The active lanes; None means all lanes."""
-
-FULL: Mask = None
+MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 class LaneWriter:
@@ -275,11 +199,9 @@ class LaneWriter:
         numbers = self.vector_type("i8")
         lanes = self.counting("i8", 1)
         if value.kind == "one":
-            inside = self.op(f"icmp ult i64 {value.text}, {self.width}")
-            chosen = self.op(f"select i1 {inside}, i64 {value.text}, i64 127")
-            limit, predicate = self.op(f"trunc i64 {chosen} to i8"), "eq"
+            limit, predicate = self.lane_number(value.kind, value.text, self.width), "eq"
         else:
-            limit = self.op(f"trunc i64 {value.text} to i8")
+            limit = self.lane_number(value.kind, value.text, self.width)
             predicate = "ult" if value.kind == "below" else "uge"
         return self.op(f"icmp {predicate} {numbers} {lanes}, {self.splat('i8', limit)}")
 
@@ -300,10 +222,12 @@ class LaneWriter:
         wide = self.op(f"zext {self.vector_type('i8')} {low} to {whole}")
         return self.op(f"add {whole} {wide}, {self.splat(value.type, high)}")
 
-    def lane(self, value: Value, lane: int) -> str:
+    def lane(self, value: Value, lane: Lane) -> str:
         """Return the value of one lane."""
         if value.kind == "scalar":
             return value.text
+        if isinstance(lane, str):
+            return self._moving_lane(value, lane)
         if value.kind in ("step", "pattern"):
             offset = value.offsets[lane] if value.offsets else lane * value.step
             if offset == 0:
@@ -317,12 +241,30 @@ class LaneWriter:
         vector = self.vector(value)
         return self.op(f"extractelement {self.vector_type(value.type)} {vector}, i64 {lane}")
 
+    def _moving_lane(self, value: Value, lane: str) -> str:
+        """Return a value in a lane known only at run time."""
+        if value.write_lane is not None:
+            return value.write_lane(lane)
+        if value.kind != "step":
+            vector = self.vector(value)
+            return self.op(f"extractelement {self.vector_type(value.type)} {vector}, i64 {lane}")
+        offset = self.op(f"mul i64 {lane}, {value.step}")
+        if value.type == "ptr":
+            return self.op(f"getelementptr i8, ptr {value.text}, i64 {offset}")
+        if value.type != "i64":
+            kind = "sext" if width_of(value.type) > 64 else "trunc"
+            offset = self.op(f"{kind} i64 {offset} to {value.type}")
+        return self.op(f"add {value.type} {value.text}, {offset}")
+
     # -- masks -------------------------------------------------------------------------------
 
     def any(self, mask: Mask) -> str:
         """Return whether a mask has an active lane, as an ``i1``."""
         if mask is None:
             return "true"
+        lanes = known_lanes(mask, self.width)
+        if lanes is not None:
+            return "true" if lanes else "false"
         if mask.kind == "scalar":
             return mask.text
         if mask.kind == "below":
@@ -337,6 +279,9 @@ class LaneWriter:
         """Return whether all lanes of a mask are active, as an ``i1``."""
         if mask is None:
             return "true"
+        lanes = known_lanes(mask, self.width)
+        if lanes is not None:
+            return "true" if lanes + 1 == 1 << self.width else "false"
         if mask.kind == "scalar":
             return mask.text
         if mask.kind == "below":
@@ -375,6 +320,9 @@ class LaneWriter:
         """Return the intersection of two masks."""
         if mask is None or other is None:
             return other if mask is None else mask
+        ours, theirs = known_lanes(mask, self.width), known_lanes(other, self.width)
+        if ours is not None and theirs is not None:
+            return condition(ours & theirs, self.width)
         for kind, pick in (("below", "umin"), ("from", "umax")):
             if mask.kind == other.kind == kind:
                 arguments = [f"i64 {mask.text}", f"i64 {other.text}"]
@@ -385,6 +333,9 @@ class LaneWriter:
         """Return the union of two masks."""
         if mask is None or other is None:
             return None
+        ours, theirs = known_lanes(mask, self.width), known_lanes(other, self.width)
+        if ours is not None and theirs is not None:
+            return condition(ours | theirs, self.width)
         return self._combined("or", mask, other)
 
     def _combined(self, opcode: str, mask: Value, other: Value) -> Value:
@@ -396,6 +347,9 @@ class LaneWriter:
         opposite = {"below": "from", "from": "below"}.get(mask.kind)
         if opposite is not None:
             return Value("i1", opposite, mask.text)
+        lanes = known_lanes(mask, self.width)
+        if lanes is not None:
+            return condition(lanes ^ ((1 << self.width) - 1), self.width)
         if mask.kind == "scalar":
             return Value("i1", "scalar", self.op(f"xor i1 {mask.text}, true"))
         text = self.op(f"xor {self._mask_type} {self.vector(mask)}, splat (i1 true)")
@@ -432,11 +386,33 @@ class LaneWriter:
         unsigned = predicate[0] == "u"
         relation = predicate if predicate in ("eq", "ne") else predicate[1:]
         if right.kind == "step" and left.kind == "scalar":
-            left, right, relation = right, left, _MIRRORED[relation]
-        if left.kind != "step" or left.step != 1 or right.kind != "scalar":
+            left, right, relation = right, left, MIRRORED[relation]
+        if left.kind != "step" or right.kind != "scalar":
+            return None
+        first, limit_value = constant(left.text), constant(right.text)
+        if first is not None and limit_value is not None:
+            exact = predicate if relation in ("eq", "ne") else predicate[0] + relation
+            lanes = compared_lanes(exact, left.type, first, left.step, limit_value, self.width)
+            return condition(lanes, self.width)
+        if left.step != 1:
             return None
         if left.type not in ("i32", "i64") or (unsigned and not positive):
             return None
+        form, number = self.lanes_until(relation, unsigned, left, right, self.width)
+        here = Value("i1", form, number)
+        return self.inverse(here) if relation == "ne" else here
+
+    def lane_number(self, form: str, number: str, width: int) -> str:
+        """Return the number of a condition as an ``i8``."""
+        if form == "one":
+            inside = self.op(f"icmp ult i64 {number}, {width}")
+            number = self.op(f"select i1 {inside}, i64 {number}, i64 127")
+        return self.op(f"trunc i64 {number} to i8")
+
+    def lanes_until(
+        self, relation: str, unsigned: bool, left: Value, right: Value, width: int
+    ) -> tuple[str, str]:
+        """Return the form and the number of a condition: ``below``, ``from``, or ``one``."""
         base, limit = (
             v.text
             if left.type == "i64"
@@ -444,8 +420,7 @@ class LaneWriter:
             for v in (left, right)
         )
         if relation in ("eq", "ne"):
-            here = Value("i1", "one", self.op(f"sub i64 {limit}, {base}"))
-            return here if relation == "eq" else self.inverse(here)
+            return "one", self.op(f"sub i64 {limit}, {base}")
         sign = "u" if unsigned else "s"
         number = self.call("i64", f"llvm.{sign}sub.sat.i64", [f"i64 {limit}", f"i64 {base}"])
         if relation in ("le", "gt"):
@@ -453,8 +428,8 @@ class LaneWriter:
             number = self._successor(number, limit, base, sign)
         if not unsigned:
             number = self.call("i64", "llvm.smax.i64", [f"i64 {number}", "i64 0"])
-        number = self.call("i64", "llvm.umin.i64", [f"i64 {number}", f"i64 {self.width}"])
-        return Value("i1", "below" if relation in ("lt", "le") else "from", number)
+        number = self.call("i64", "llvm.umin.i64", [f"i64 {number}", f"i64 {width}"])
+        return "below" if relation in ("lt", "le") else "from", number
 
     def _successor(self, number: str, limit: str, base: str, sign: str) -> str:
         """Return a saturated difference plus 1."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
     "BINARY",
@@ -126,6 +126,25 @@ class Instruction:
     def is_terminator(self) -> bool:
         """Whether the instruction ends a block."""
         return self.opcode in ("br", "switch", "ret", "unreachable")
+
+    def without_flags(self, texts: Sequence[str]) -> str:
+        """Return a scalar operation on other operands, without flags and attributes.
+
+        The result is then no poison, whatever the operands are. Loads, stores and phis have no such
+        form.
+        """
+        typed = [f"{o.type} {text}" for o, text in zip(self.operands, texts, strict=True)]
+        if self.opcode == "call":
+            return f"call {self.type} @{self.detail}({', '.join(typed)})"
+        if self.opcode == "getelementptr":
+            return f"getelementptr {self.detail}, {', '.join(typed)}"
+        if self.opcode == "icmp":
+            return f"icmp {self.detail} {typed[0]}, {texts[1]}"
+        if self.opcode in CASTS:
+            return f"{self.opcode} {typed[0]} to {self.type}"
+        if self.opcode in BINARY:
+            return f"{self.opcode} {typed[0]}, {texts[1]}"
+        return f"{self.opcode} {', '.join(typed)}"
 
     def written(self, names: Mapping[str, str]) -> str:
         """Return the text with other names in place of its operands."""

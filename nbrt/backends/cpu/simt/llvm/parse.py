@@ -23,7 +23,7 @@ from nbrt.backends.cpu.simt.llvm.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["member_type", "parse_function", "split_list", "split_type"]
+__all__ = ["function_lines", "member_type", "parse_function", "split_list", "split_type"]
 
 _FLAGS = frozenset(
     (
@@ -50,8 +50,8 @@ def parse_function(module: str, name: str) -> Function:
     `module` is the text that LLVM prints, with names for all values.
     """
     lines = module.splitlines()
-    begin = next(i for i, line in enumerate(lines) if _defines(line, name))
-    end = next(i for i in range(begin, len(lines)) if lines[i] == "}")
+    inside_lines = function_lines(lines, name)
+    begin, end = inside_lines[0] - 1, inside_lines[-1] + 1
     header = _DEFINE.match(lines[begin])
     assert header is not None
     result = _type_before(lines[begin][: header.start(1) - 1])
@@ -60,6 +60,12 @@ def parse_function(module: str, name: str) -> Function:
     blocks = dict(_blocks(lines[begin + 1 : end], _debug_lines(lines)))
     outside = "\n".join([*lines[:begin], *lines[end + 1 :]])
     return Function(name, result, parameters, blocks, outside)
+
+
+def function_lines(lines: list[str], name: str) -> range:
+    """Return the numbers of the lines between the head of a function and its closing bracket."""
+    begin = next(i for i, line in enumerate(lines) if _defines(line, name))
+    return range(begin + 1, next(i for i in range(begin, len(lines)) if lines[i] == "}"))
 
 
 def _defines(line: str, name: str) -> bool:

@@ -1,0 +1,236 @@
+"""Accesses to short runs of memory, which processors do not prefetch by themselves.
+
+A block that marches through an array, plane by plane, reads a small part of each plane, in another
+page in each iteration. A block of several rows reads a short run of each row of an array; the next
+block continues the runs. The processor's prefetchers follow neither. `Advances` finds by how much
+an iteration, or the next block, moves an address. The code prefetches what is accessed there: a
+hint, which can neither fail nor change a result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from nbrt.backends.cpu.simt.lanes.lane_sets import constant
+from nbrt.backends.cpu.simt.llvm.model import THREAD_PARAMETERS
+from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
+    from nbrt.backends.cpu.simt.lanes.rows import RowWriter
+    from nbrt.backends.cpu.simt.lanes.values import Value
+    from nbrt.backends.cpu.simt.llvm.model import Instruction, Operand
+
+__all__ = ["Advance", "Advances", "Prefetches"]
+
+_LINE = 64
+"""Bytes of a cache line."""
+
+_ITERATIONS_AHEAD = 2
+"""Iterations between a prefetch and its use; with one, steps on large grids took longer."""
+
+_RECOMPUTED = frozenset(("add", "sub", "mul", "sext", "zext"))
+
+_ORDERS = ("llvm.smin.", "llvm.smax.", "llvm.umin.", "llvm.umax.")
+_MAX_DEPTH = 16
+
+
+class Advance(NamedTuple):
+    """How far an iteration or the next block moves a value: a number, or a multiple of a value."""
+
+    factor: int
+    by: Operand | None = None
+    """A value that does not change in the loop."""
+
+
+_STILL = Advance(0)
+
+
+class Advances:
+    """Finds the distances by which loops around barriers, or the next block, move addresses.
+
+    `divergence` is that of the lanes of the thread. Blocks follow each other along x; their
+    distance matters if a block has several rows, so that `has_rows` is true.
+    """
+
+    def __init__(self, thread: SplitThread, divergence: Divergence, *, has_rows: bool) -> None:
+        self._divergence = divergence
+        self._has_rows = has_rows
+        parameters = thread.function.parameters[THREAD_PARAMETERS + 3 :]
+        self._block = parameters[0].text if parameters else ""
+        self._in_loops: set[str] = set()
+        self._home = {
+            item.name: block.label for block, item in thread.function.instructions() if item.name
+        }
+        self._loops: list[set[str]] = []
+        self._counters: dict[str, int] = {}
+        for level in divergence.levels:
+            for loop in level.loops.values():
+                self._in_loops |= loop.blocks
+                if not any(thread.is_at_barrier(label) for label in loop.blocks):
+                    continue
+                self._loops.append(loop.blocks)
+                for phi in thread.function.blocks[loop.header].phis:
+                    step = self._step(phi, loop.blocks)
+                    if step:
+                        self._counters[phi.name] = step
+
+    def of(self, pointer: Operand) -> Advance | None:
+        """Return how far an iteration, or the next block, moves an address, in bytes.
+
+        Returns None if it is not known, and for distances that processors prefetch: loops whose
+        distance is known when the code is written.
+        """
+        home = self._home.get(pointer.text)
+        inside = [blocks for blocks in self._loops if home in blocks]
+        if inside:
+            found = self._find(pointer, min(inside, key=len), _MAX_DEPTH)
+            return found if found is not None and found.by is not None else None
+        if home in self._in_loops or not self._has_rows:
+            return None
+        found = self._find(pointer, None, _MAX_DEPTH)
+        return None if found == _STILL else found
+
+    def _step(self, phi: Instruction, blocks: set[str]) -> int:
+        """Return by how much each iteration increases a phi of a header; 0 if it varies."""
+        steps = set()
+        for operand, label in zip(phi.operands, phi.labels, strict=True):
+            if label not in blocks:
+                continue
+            following = self._divergence.definitions.get(operand.text)
+            if following is None or following.opcode != "add":
+                return 0
+            first, second = following.operands
+            steps.add(constant(second.text) if first.text == phi.name else None)
+        return steps.pop() or 0 if len(steps) == 1 else 0
+
+    def _find(self, operand: Operand, loop: set[str] | None, depth: int) -> Advance | None:
+        """Return how far an iteration of a loop moves a value, or the next block without a loop."""
+        name, home = operand.text, self._home.get(operand.text)
+        if loop is None and name == self._block:
+            return Advance(1)
+        if home is None or (loop is not None and home not in loop):
+            return _STILL  # a constant, a parameter, or a value from before the loop
+        if loop is not None and name in self._counters:
+            return Advance(self._counters[name])
+        item = self._divergence.definitions.get(name)
+        if item is None or depth == 0 or item.opcode in ("phi", "load"):
+            return None
+        parts = [self._find(inner, loop, depth - 1) for inner in item.operands]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        if all(part == _STILL for part in known):
+            return _STILL
+        return self._combined(item, known)
+
+    def _combined(self, item: Instruction, parts: list[Advance]) -> Advance | None:
+        opcode, first, last = item.opcode, parts[0], parts[-1]
+        if opcode in ("sext", "zext", "trunc", "freeze"):
+            return first
+        if opcode == "call" and item.detail.startswith(_ORDERS):
+            return first if last == _STILL else last if first == _STILL else None
+        if opcode in ("add", "or", "sub"):
+            return _sum(first, last if opcode != "sub" else Advance(-last.factor, last.by))
+        if opcode in ("mul", "shl"):
+            return self._product(item, first, last)
+        if opcode != "getelementptr" or item.detail.startswith("{") or len(parts) > 2:
+            return None
+        return _sum(first, Advance(last.factor * size_of(item.detail), last.by))
+
+    def _product(self, item: Instruction, first: Advance, last: Advance) -> Advance | None:
+        moving, still = (first, item.operands[1]) if last == _STILL else (last, item.operands[0])
+        if _STILL not in (first, last):
+            return None
+        number = constant(still.text)
+        if item.opcode == "shl":
+            return None if number is None else Advance(moving.factor << number, moving.by)
+        if number is not None:
+            return Advance(moving.factor * number, moving.by)
+        return Advance(moving.factor, still) if moving.by is None else None
+
+
+def _sum(left: Advance, right: Advance) -> Advance | None:
+    if left == _STILL or right == _STILL:
+        return left if right == _STILL else right
+    return Advance(left.factor + right.factor, left.by) if left.by == right.by else None
+
+
+class Prefetches:
+    """Writes prefetches.
+
+    `values` are the values that are known at the current place.
+    """
+
+    def __init__(
+        self,
+        writer: RowWriter,
+        advances: Advances,
+        definitions: Mapping[str, Instruction],
+        values: Mapping[str, Value],
+    ) -> None:
+        self._writer = writer
+        self._advances = advances
+        self._definitions = definitions
+        self._values = values
+
+    def write(self, item: Instruction, pointer: Value) -> None:
+        """Prefetch what a load or a store of neighbouring elements will use soon."""
+        kind = item.type if item.opcode == "load" else item.operands[0].type
+        if not is_scalar(kind):
+            return
+        count = size_of(kind)
+        texts = [pointer.text]
+        if pointer.kind == "step" and pointer.step == count:
+            count *= self._writer.width
+        elif pointer.kind == "rows" and pointer.step == count:
+            count *= self._writer.rows.width
+            texts = list(pointer.texts)
+        elif pointer.kind != "scalar":
+            return
+        advance = self._advances.of(item.operands[-1])
+        if advance is None or (advance.by is None and pointer.kind == "scalar"):
+            return
+        distance = str(advance.factor)
+        # A neighbouring run begins in the last line of this one.
+        offsets = [*range(_LINE - 1, count - 1, _LINE), count - 1]
+        if pointer.kind == "scalar":
+            offsets = [0]
+        elif advance.by is not None or abs(advance.factor) > count:
+            offsets = [*range(0, count, _LINE), count - 1]
+        if advance.by is not None:
+            factor = self._uniform(advance.by) if advance.by.type == "i64" else None
+            if factor is None:
+                return
+            distance = self._writer.op(f"mul i64 {factor}, {_ITERATIONS_AHEAD * advance.factor}")
+        self._writer.notes["the next iteration or block is prefetched"] = None
+        for text in texts:
+            self._prefetch(text, distance, offsets, is_store=item.opcode == "store")
+
+    def _uniform(self, operand: Operand, depth: int = 6) -> str | None:
+        """Write a value that depends on parameters only; return None for other values.
+
+        The value itself may not be known at this place.
+        """
+        if not operand.is_local:
+            return operand.text
+        item = self._definitions.get(operand.text)
+        if item is None:
+            value = self._values[operand.text]
+            return value.text if value.kind == "scalar" else None
+        if depth == 0 or item.opcode not in _RECOMPUTED:
+            return None
+        found = [self._uniform(inner, depth - 1) for inner in item.operands]
+        texts = [text for text in found if text is not None]
+        return self._writer.op(item.without_flags(texts)) if len(texts) == len(found) else None
+
+    def _prefetch(self, at: str, distance: str, offsets: list[int], *, is_store: bool) -> None:
+        writer = self._writer
+        following = writer.op(f"getelementptr i8, ptr {at}, i64 {distance}")
+        for offset in offsets:
+            line = writer.op(f"getelementptr i8, ptr {following}, i64 {offset}")
+            arguments = [f"ptr {line}", f"i32 {int(is_store)}", "i32 3", "i32 1"]
+            writer.call("void", "llvm.prefetch.p0", arguments)
