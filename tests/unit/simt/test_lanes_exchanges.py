@@ -326,3 +326,75 @@ def kernel(o, p, q, numbers):
         got = run(lowered, space["kernel"], 1, width, 0 * o, 0 * p, 0 * q, numbers)
         for name, mine, right in zip("opq", got, (o, p, q), strict=False):
             np.testing.assert_array_equal(mine, right, err_msg=f"{name} in {lowered}: {source}")
+
+
+@pytest.mark.parametrize("block", [32, 64, 100])
+@pytest.mark.parametrize("number", [1, 2, 8, 31, 100, 128, 255])
+def test_narrow_integers_wrap_around(block: int, number: int) -> None:
+    def kernel(o, is_less, is_same, d):
+        s = cuda.shared.array(256, int32)
+        t = int64(cuda.threadIdx.x)
+        for i in range(t, 256, cuda.blockDim.x):
+            s[i] = 3 * i
+        cuda.syncthreads()
+        o[0, t] = np.int8((t ^ 1) << 4) >> 2
+        o[1, t] = np.int8((t << 4) & 240)
+        o[2, t] = np.uint8((t ^ 3) * 48) >> 2
+        o[3, t] = np.uint8(np.int8((t ^ 4) * 1000 * 48)) >> 4
+        o[4, t] = np.int16((t ^ 5) << 12) >> 3
+        o[5, t] = s[np.uint8(t) ^ d] + s[np.uint8(t * 8) | d]
+        o[6, t] = np.uint8(t * 4) ^ d
+        is_less[0, t] = np.int8((t ^ 1) * 24) < 0
+        is_less[1, t] = np.int8((t & 31) * 24) < np.int8((t & 31) * 56)
+        is_same[0, t] = np.uint8((t & 31) * 24) == np.uint8((t & 31) * 56)
+        is_same[1, t] = (np.uint8(t) ^ d) == d
+
+    o = np.zeros((7, block), np.int64)
+    is_less, is_same = np.zeros((2, block), bool), np.zeros((2, block), bool)
+    t, d, s = np.arange(block), np.uint8(number), 3 * np.arange(256)
+    byte, u_byte, short = (lambda x, k=k: x.astype(k) for k in ("int8", "uint8", "int16"))
+    right = [
+        byte((t ^ 1) << 4) >> 2,
+        byte((t << 4) & 240),
+        u_byte((t ^ 3) * 48) >> 2,
+        u_byte(byte((t ^ 4) * 1000 * 48)) >> 4,
+        short((t ^ 5) << 12) >> 3,
+        s[u_byte(t) ^ d] + s[u_byte(t * 8) | d],
+        u_byte(t * 4) ^ d,
+    ]
+    less = [byte((t ^ 1) * 24) < 0, byte((t & 31) * 24) < byte((t & 31) * 56)]
+    same = [u_byte((t & 31) * 24) == u_byte((t & 31) * 56), (u_byte(t) ^ d) == d]
+    for lowered in ("lanes", "coroutines"):
+        got = run(lowered, kernel, 1, block, o, is_less, is_same, d)
+        for mine, wanted in zip(got, (right, less, same), strict=False):
+            np.testing.assert_array_equal(mine, np.array(wanted), err_msg=lowered)
+
+
+@pytest.mark.parametrize("number", [0, 100, 2**31 - 10, 2**31 - 40, 2**32 - 20, -(2**31) + 3])
+@pytest.mark.parametrize("block", [32, 100])
+def test_sums_wrap_around_between_lanes(block: int, number: int) -> None:
+    def kernel(o, d):
+        s = cuda.shared.array(128, int32)
+        t = cuda.threadIdx.x
+        s[t] = t
+        cuda.syncthreads()
+        o[0, t] = np.int32(t + d) < np.int32(d)
+        o[1, t] = np.uint32(t + d) < np.uint32(d)
+        o[2, t] = np.int32(t + d) == np.int32(-(2**31) + 5)
+        o[3, t] = np.int32(t + d) + s[t]
+        o[4, t] = np.int8(t + d) < np.int8(d)
+        o[5, t] = np.int8(t * 3) + s[t]
+
+    t = np.arange(block)
+    whole, short = (t + number).astype(np.int32), (t + number).astype(np.int8)
+    right = [
+        whole < whole[0],
+        whole.astype(np.uint32) < whole.astype(np.uint32)[0],
+        whole == np.int32(-(2**31) + 5),
+        whole.astype(np.int64) + t,
+        short < short[0],
+        (t * 3).astype(np.int8) + t,
+    ]
+    for lowered in ("lanes", "coroutines"):
+        (got, _) = run(lowered, kernel, 1, block, np.zeros((6, block), np.int64), np.int64(number))
+        np.testing.assert_array_equal(got, np.array(right), err_msg=lowered)

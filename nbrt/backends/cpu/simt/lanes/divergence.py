@@ -296,6 +296,8 @@ class Divergence:
             return self._with_constant(opcode, first, left, int(second.text))
         if opcode == "select" and strides[0] == 0 and strides[1] == strides[2]:
             return strides[1]
+        if opcode == "sext" and not self.is_exact(first):
+            return VARYING
         if opcode in ("sext", "trunc", "freeze", "ptrtoint", "inttoptr"):
             return left
         if opcode == "zext" and ("nneg" in item.flags or self._is_position(first)):
@@ -316,6 +318,30 @@ class Divergence:
                 return 1 if span % lanes == 0 else VARYING
             return 0 if constant % lanes == 0 else VARYING
         return 0 if (1 << constant) % lanes == 0 else VARYING
+
+    def is_exact(self, operand: Operand, seen: set[str] | None = None) -> bool:
+        """Return whether the stride of a value holds for its signed numbers, not only for its bits.
+
+        A value of few bits may wrap around between two lanes, as ``np.int8(t * 16)`` does. `seen`
+        are values that are known to be exact if this one is.
+        """
+        seen = set() if seen is None else seen
+        if not operand.is_local or operand.text in seen or self.strides.get(operand.text, 1) == 0:
+            return True
+        seen.add(operand.text)
+        item = self.definitions.get(operand.text)
+        if item is None:
+            return self._is_position(operand)
+        if item.opcode in ("add", "sub", "mul", "shl", "trunc"):
+            if "nsw" not in item.flags:
+                return False
+        elif item.opcode == "or":
+            if "disjoint" not in item.flags:
+                return False
+        elif item.opcode not in ("phi", "select", "freeze", "sext", "zext", "and"):
+            return False
+        operands = item.operands[1:] if item.opcode == "select" else item.operands
+        return all(self.is_exact(o, seen) for o in operands)
 
     def _is_position(self, operand: Operand) -> bool:
         return operand.text in {p.text for p in self._function.parameters}

@@ -236,6 +236,12 @@ class Instructions:
             is_found_late = value.kind == "step" and self._divergence[operand] is None
             if is_found_late and self._patterns.low_bits(operand, value).aligned < writer.width:
                 return None  # a step of a version, which could wrap between lanes
+            if (
+                value.kind == "step"
+                and value.type == "i32"
+                and not self._divergence.is_exact(operand)
+            ):
+                return None
         return writer.compare(predicate, left, right, positive=positive)
 
     def _is_positive(self, operand: Operand, depth: int) -> bool:

@@ -151,9 +151,14 @@ class Patterns:
         return Value(kind, "pattern", text, offsets=offsets).with_low_bits(known)
 
     def _span(self, operand: Operand, value: Value) -> int:
-        """Return a power of two that is above all constants and divides the scalar, or 0."""
+        """Return a power of two that is above all constants and divides the scalar, or 0.
+
+        The constants are below the sign bit of the type, so that they are the values of its bits.
+        """
         offsets = self.offsets(value)
         span = 1 << max(offsets).bit_length()
+        if value.type != "ptr" and 2 * span > 1 << width_of(value.type):
+            return 0
         aligned = self.low_bits(operand, value).aligned
         return span if min(offsets) >= 0 and aligned >= span else 0
 
@@ -200,10 +205,8 @@ class Patterns:
     def _cast(self, item: Instruction, value: Value) -> Value | None:
         source = item.operands[0]
         low = self.low_bits(source, value)
-        if item.opcode in ("zext", "sext"):
-            span = self._span(source, value)
-            if not span or 2 * span > 1 << width_of(source.type):
-                return None
+        if item.opcode in ("zext", "sext") and not self._span(source, value):
+            return None
         text = self._writer.op(
             f"freeze {item.type} {value.text}"
             if item.opcode == "freeze"
@@ -230,8 +233,8 @@ class Patterns:
 
     def _in_parts(self, item: Instruction, value: Value, other: Value, span: int) -> Value | None:
         """Write a bit operation with a scalar of unknown low bits: low bits apart, as bytes."""
-        if span > _MAX_SPAN:
-            return None
+        if span > _MAX_SPAN or width_of(item.type) <= 8:
+            return None  # bytes are vectors of bytes already
         writer, whole = self._writer, self._writer.vector_type("i8")
         high = self._high_part(item, value, other, 1, span)
         narrow = writer.op(f"trunc {item.type} {other.text} to i8")
@@ -292,6 +295,9 @@ class Patterns:
         relation = item.detail if item.detail in ("eq", "ne") else item.detail[1:]
         is_apart = 0 not in map(self._span, item.operands, operands)
         if left.text == right.text and (is_apart or relation in ("eq", "ne")):
+            if relation in ("eq", "ne"):
+                modulus = 1 << width_of(left.type)
+                first, second = (tuple(o % modulus for o in side) for side in (first, second))
             return self._of_lanes(relation, first, second)
         if not is_apart or max(*first, *second) >= self._common(item, operands):
             return None
