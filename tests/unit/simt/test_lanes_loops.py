@@ -266,3 +266,34 @@ def test_lanes_from_a_number_on_meet_lanes_of_a_loop() -> None:
     for n in (0, 2, 40):
         for threads in (60, 4):
             agree(kernel, 1, threads, np.full(60, -1, np.int64), x, np.int32(n))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_an_index_from_before_a_barrier(dtype: Any) -> None:
+    """The loop is behind a barrier, and the extended index of `lengths` from before it."""
+
+    def kernel(x, y, starts, d):
+        t = cuda.threadIdx.x
+        counts = cuda.shared.array(8, "int64")
+        if t == 0:
+            for i in range(8):
+                counts[i] = 0
+        cuda.syncthreads()
+        cuda.atomic.add(counts, (t + d) & 7, x[t % 50])
+        total = 0.5
+        size = 256
+        while size > 0:
+            cuda.syncthreads()
+            size //= 2
+        for i in range(starts[t % 50], starts[t % 50 + 1]):
+            total = total + x[i % 50]
+        cuda.syncthreads()
+        y[t] = total + counts[t & 7]
+
+    threads, rows = np.arange(257), np.arange(51) * 7 // 3
+    x = np.arange(50)
+    out = np.zeros(257)
+    _launch(kernel, 1, 257, x.astype(np.int8), out, rows.astype(dtype), np.int64(3))
+    counts = np.bincount((threads + 3) & 7, weights=x[threads % 50], minlength=8)
+    sums = [sum(x[i % 50] for i in range(rows[t % 50], rows[t % 50 + 1])) for t in threads]
+    np.testing.assert_array_equal(out, 0.5 + np.array(sums) + counts[threads & 7])

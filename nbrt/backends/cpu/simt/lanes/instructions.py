@@ -84,7 +84,6 @@ class Instructions:
         self._rows = rows
         self.values = self._values = dict[str, Value]()
         self.loaded = dict[str, Value]()
-        self._extended: dict[str, tuple[str, Value]] = {}
         self._scalarizer = Scalarizer(writer, used)
         prefetches = Prefetches(writer, advances, divergence.definitions, self.values)
         self._memory = Memory(writer, self._scalarizer, divergence.definitions, prefetches)
@@ -285,8 +284,6 @@ class Instructions:
             text = f"{opcode} {flags}{item.detail} {kind} {vectors[0]}, {vectors[1]}"
         elif opcode in CASTS:
             text = f"{opcode} {flags}{kind} {vectors[0]} to {writer.vector_type(item.type)}"
-            if opcode in ("sext", "zext"):
-                self._extended[item.name] = opcode, operands[0]
         elif opcode in ("fneg", "freeze"):
             text = f"{opcode} {flags}{kind} {vectors[0]}"
         else:
@@ -300,7 +297,10 @@ class Instructions:
                 return writer.op(f"{opcode} {flags}{part} to {target}")
 
         linear = linear_sum(writer, item, operands) if opcode in ("add", "sub") else None
-        return Value(item.type, "vector", writer.op(text), write_lane=write_lane, linear=linear)
+        result = Value(item.type, "vector", writer.op(text), write_lane=write_lane, linear=linear)
+        if opcode in ("sext", "zext"):
+            return replace(result, extended=(opcode, operands[0]))
+        return result
 
     def _selected(self, item: Instruction, operands: list[Value], mask: Mask) -> Value:
         writer = self._writer
@@ -332,8 +332,7 @@ class Instructions:
 
         cheap = all(value.kind != "vector" or value.write_lane is not None for value in operands)
         linear = linear_address(writer, item, operands)
-        narrow = self._extended.get(item.operands[-1].text)
-        element = element_address(item, operands, narrow)
+        element = element_address(item, operands)
         own = write_lane if cheap else None
         text = writer.op(text)
         return Value("ptr", "vector", text, write_lane=own, linear=linear, element=element)

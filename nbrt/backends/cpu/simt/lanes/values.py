@@ -61,6 +61,8 @@ class Value:
     """What is known of the low bits of a scalar, or of the scalar of a step or pattern."""
     linear: Linear | None = None
     """The same value without a vector, under a condition."""
+    extended: tuple[str, Value] | None = None
+    """For an extended integer: the conversion, ``sext`` or ``zext``, and the value before it."""
     element: Element | None = None
     """For addresses of elements of one array: the array and the indices, under a condition."""
 

@@ -67,17 +67,12 @@ def linear_address(writer: LaneWriter, item: Instruction, operands: list[Value])
     return Linear(condition, Value("ptr", "step" if step else "scalar", text, step))
 
 
-def element_address(
-    item: Instruction, operands: list[Value], narrow: tuple[str, Value] | None
-) -> Element | None:
-    """Return an address as that of an element of an array.
-
-    `narrow` is the conversion of the index to 64 bits, and the index before it.
-    """
+def element_address(item: Instruction, operands: list[Value]) -> Element | None:
+    """Return an address as that of an element of an array."""
     if len(operands) != 2 or operands[1].type != "i64" or operands[1].kind != "vector":
         return None
     base, index = operands
-    extension, index = narrow or ("", index)
+    extension, index = index.extended or ("", index)
     if index.kind != "vector":
         return None
     if base.kind == "scalar":
