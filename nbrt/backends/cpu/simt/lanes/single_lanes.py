@@ -229,7 +229,7 @@ class SingleLanes:
         value = self._instructions.values[name]
         if value.kind == "vector" and value.write_lane is None:
             items: list[Instruction] = []
-            if self._add_recomputed(name, items):
+            if self._add_recomputed(name, items) and items:
                 names: dict[str, str] = {}
                 for item in items:
                     for operand in item.operands:
@@ -247,7 +247,9 @@ class SingleLanes:
         active here has executed the instructions, so their flags hold.
         """
         item = self._divergence.definitions.get(name)
-        if item is None or any(item.name == other.name for other in items):
+        if item is None:  # a parameter, or a value of an iteration
+            return any(name == each.text for each in self._thread.function.parameters)
+        if any(item.name == other.name for other in items):
             return True
         is_order = item.opcode == "call" and item.detail.startswith(_ORDERS)
         if item.opcode not in _RECOMPUTED and not is_order:
