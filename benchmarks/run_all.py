@@ -1,7 +1,7 @@
 """Run parts of the benchmarks: ``python -m benchmarks [--quick] [PART ...]``.
 
-Each part has a process and a limit of seconds. A part that takes longer is stopped; what is left of
-its last results stays. All limits together are half an hour.
+Each part runs in its own process and has a time limit in seconds. A part that takes longer is
+stopped, and the files of its earlier results are kept. All limits together are half an hour.
 """
 
 from __future__ import annotations

@@ -20,12 +20,18 @@ from nbrt_kernels.random import (
     normal_reference,
     uniform_reference,
 )
-from nbrt_kernels.random.fills import fill, fill_rows, fill_rows_threads, fill_threads, identity
+from nbrt_kernels.random.fills import (
+    fill,
+    fill_rows,
+    fill_rows_threads,
+    fill_threads,
+    identity,
+    touched_blocks,
+)
 from nbrt_kernels.random.parameters import integer_parameters, uniform_parameters
 from nbrt_kernels.random.short_runs import (
     SHORT_BLOCKS,
     fill_short_runs,
-    short_run_blocks,
     short_runs_threads,
 )
 from nbrt_kernels.random.transforms import (
@@ -223,7 +229,7 @@ def test_short_runs_are_parts_of_the_draw(case, arrays):
         values = (np.full(out.size, low), *case.parameters[1:]) if arrays else case.parameters
         region = base, run, inner_rows, inner_stride, outer_stride
         kernel = fill_short_runs(**case.parts, arrays=arrays)
-        assert short_run_blocks(run, wide=case.wide) <= SHORT_BLOCKS
+        assert touched_blocks(run, wide=case.wide) <= SHORT_BLOCKS
         threads = short_runs_threads(out.size, run, wide=case.wide) + 3
         launch(kernel, (threads,), out, *place(first), *region, *values, block=(1,))
         assert np.array_equal(out, expected), region

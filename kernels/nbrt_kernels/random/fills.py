@@ -52,6 +52,7 @@ __all__ = [
     "fill_table_threads",
     "fill_threads",
     "identity",
+    "touched_blocks",
 ]
 
 _HALF = np.uint64(32)
@@ -71,11 +72,15 @@ def fill_threads(n: int, *, wide: bool = False, blocks: int = TILE_BLOCKS) -> in
     return -(-n // (blocks * (2 if wide else 4)))
 
 
+def touched_blocks(run: int, *, wide: bool = False) -> int:
+    """Return a bound of the Philox blocks that a run of `run` elements touches."""
+    per_block = 2 if wide else 4
+    return (run + 2 * per_block - 2) // per_block
+
+
 def fill_rows_threads(n: int, run: int, *, wide: bool = False, blocks: int = TILE_BLOCKS) -> int:
     """Return the number of threads of a fill of `n` elements in runs of `run`."""
-    per_block = 2 if wide else 4
-    touched = (run + 2 * per_block - 2) // per_block
-    return -(-(n // run * touched) // blocks)
+    return -(-(n // run * touched_blocks(run, wide=wide)) // blocks)
 
 
 def fill_table_threads(

@@ -17,6 +17,7 @@ from nbrt_kernels.random.fills import (
     fill_rows_threads,
     fill_table_threads,
     fill_threads,
+    touched_blocks,
 )
 from nbrt_kernels.random.launches import (
     THREADS,
@@ -34,7 +35,6 @@ from nbrt_kernels.random.parameters import each_integer_parameters
 from nbrt_kernels.random.short_runs import (
     SHORT_BLOCKS,
     fill_short_runs,
-    short_run_blocks,
     short_runs_threads,
 )
 from nbrt_kernels.random.transforms import bits_24, is_below
@@ -185,7 +185,7 @@ def _row_fills(
         if is_listed(box):
             threads = fill_table_threads(size, box[2], box[3], wide=wide, blocks=tile)
             kernel = fill_rows(**parts, blocks=tile, listed=True)
-        elif tile != _ONE_TILE and short_run_blocks(box[1], wide=wide) <= SHORT_BLOCKS:
+        elif tile != _ONE_TILE and touched_blocks(box[1], wide=wide) <= SHORT_BLOCKS:
             kernel, threads = fill_short_runs(**parts), short_runs_threads(size, box[1], wide=wide)
         else:
             threads = fill_rows_threads(size, box[1], wide=wide, blocks=tile)

@@ -16,12 +16,12 @@ import numpy as np
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 from nbrt_kernels.random._index_maps import make_blocks_of_run
 from nbrt_kernels.random._tiles import FillPlan, first_block, keys, listed_tile, make_redraw
-from nbrt_kernels.random.fills import identity
+from nbrt_kernels.random.fills import identity, touched_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SHORT_BLOCKS", "fill_short_runs", "short_run_blocks", "short_runs_threads"]
+__all__ = ["SHORT_BLOCKS", "fill_short_runs", "short_runs_threads"]
 
 SHORT_BLOCKS = 256
 """Philox blocks of half a tile: 4 KiB, and the used variates take as much."""
@@ -30,15 +30,9 @@ _STEP = 4
 """Block numbers that are written at a time, and a divisor of the blocks that are drawn."""
 
 
-def short_run_blocks(run: int, *, wide: bool = False) -> int:
-    """Return a bound of the Philox blocks that a run of `run` elements touches."""
-    per_block = 2 if wide else 4
-    return (run + 2 * per_block - 2) // per_block
-
-
 def short_runs_threads(n: int, run: int, *, wide: bool = False) -> int:
     """Return the number of threads of a fill of `n` elements in runs of `run`."""
-    return -(-(n // run) // (2 * (SHORT_BLOCKS // short_run_blocks(run, wide=wide))))
+    return -(-(n // run) // (2 * (SHORT_BLOCKS // touched_blocks(run, wide=wide))))
 
 
 @cache
@@ -53,8 +47,8 @@ def fill_short_runs(
 ) -> Callable[..., None]:
     """Return the kernel that fills a 1-D contiguous array with a box of short runs.
 
-    Its arguments are those of `fills.fill_rows`, for runs of which `short_run_blocks` is at most
-    `SHORT_BLOCKS`; `short_runs_threads` returns the number of threads, in blocks of one.
+    Its arguments are those of `fills.fill_rows`, for runs of which `fills.touched_blocks` is at
+    most `SHORT_BLOCKS`; `short_runs_threads` returns the number of threads, in blocks of one.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ def thread_code(
 
 def simplified_thread(code: ThreadIR) -> ThreadIR:
     """Return a thread whose module LLVM has optimised again."""
-    text = simplified(inlined_module(code.module), code.name)
+    text = simplified(llvm.parse_assembly(code.module), code.name)
     return ThreadIR(text, code.name, code.block)
 
 

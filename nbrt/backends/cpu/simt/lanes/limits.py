@@ -361,8 +361,9 @@ def _intrinsic(item: Instruction) -> str:
 
 def _sum(left: _Form, right: _Form, sign: int, exact: bool) -> _Form:
     x, y, z = (a + sign * b for a, b in zip(left.steps, right.steps, strict=True))
-    known = left.offset is not None and right.offset is not None
-    offset = left.offset + sign * right.offset if known else None  # type: ignore[operator]
+    offset = None
+    if left.offset is not None and right.offset is not None:
+        offset = left.offset + sign * right.offset
     return _Form((x, y, z), offset, exact or (x, y, z) == _NONE)
 
 
