@@ -1,7 +1,7 @@
-"""Loops that each thread better runs alone: their lengths are data, their loads are neighbours.
+"""Loops that are faster thread by thread: of loaded length, with loads of neighbouring elements.
 
 In ``for i in range(offsets[row], offsets[row + 1]): total += values[i]`` a thread loads
-neighbouring elements, and the processor runs the loops of successive threads at once. In lanes each
+neighbouring elements, and the processor overlaps the loops of successive threads. In lanes each
 load is a gather, and all lanes run as many iterations as the longest row has. A loop whose length
 follows from the index of the thread (``for j in range(i)``) has about the same length in all lanes,
 so it is none of these; nor is a search, which reads the place of its next load.
@@ -48,7 +48,7 @@ class _Loop:
 
     @property
     def is_irregular(self) -> bool:
-        """Whether the number of iterations is data, and a load steps through memory."""
+        """Whether the number of iterations is loaded, and a load steps through memory."""
         if self._level.loops or not self._leaves_by_count():
             return False
         items = [item for block in self._blocks for item in block.instructions]
