@@ -6,35 +6,35 @@ import re
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
-from nbrt.backends.cpu.simt.lanes.coalescing import slot_owners
-from nbrt.backends.cpu.simt.lanes.control_flow import ControlFlow
-from nbrt.backends.cpu.simt.lanes.divergence import VARYING, Divergence, Stride
-from nbrt.backends.cpu.simt.lanes.instructions import Instructions
-from nbrt.backends.cpu.simt.lanes.interchange import find_interchanges, iteration_name
-from nbrt.backends.cpu.simt.lanes.irregular_loops import runs_irregular_loops
-from nbrt.backends.cpu.simt.lanes.lane_layout import choose_lane_count, choose_layout
-from nbrt.backends.cpu.simt.lanes.legality import (
+from nbrt.backends.cpu.simt.lanes.accesses.prefetch import Advances
+from nbrt.backends.cpu.simt.lanes.accesses.private_copies import PrivateCopies
+from nbrt.backends.cpu.simt.lanes.analysis.coalescing import slot_owners
+from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING, Divergence, Stride
+from nbrt.backends.cpu.simt.lanes.analysis.interchange import find_interchanges, iteration_name
+from nbrt.backends.cpu.simt.lanes.analysis.irregular_loops import runs_irregular_loops
+from nbrt.backends.cpu.simt.lanes.analysis.lane_layout import choose_lane_count, choose_layout
+from nbrt.backends.cpu.simt.lanes.analysis.legality import (
     check_loops,
     check_spins,
     check_uniform,
     may_return_before_others,
     uses_local_arrays,
 )
-from nbrt.backends.cpu.simt.lanes.prefetch import Advances
-from nbrt.backends.cpu.simt.lanes.private_copies import PrivateCopies
-from nbrt.backends.cpu.simt.lanes.reaching_values import merge_reaching_values
-from nbrt.backends.cpu.simt.lanes.region_exits import PartialError, RegionExits
-from nbrt.backends.cpu.simt.lanes.regions import (
+from nbrt.backends.cpu.simt.lanes.analysis.reaching_values import merge_reaching_values
+from nbrt.backends.cpu.simt.lanes.analysis.regions import (
     BarrierRegion,
     alias_of,
     find_regions,
     keep_values,
     split_at_barriers,
 )
-from nbrt.backends.cpu.simt.lanes.row_strides import RowStrides
-from nbrt.backends.cpu.simt.lanes.rows import RowWriter
+from nbrt.backends.cpu.simt.lanes.analysis.row_strides import RowStrides
+from nbrt.backends.cpu.simt.lanes.flow.control_flow import ControlFlow
+from nbrt.backends.cpu.simt.lanes.flow.region_exits import PartialError, RegionExits
+from nbrt.backends.cpu.simt.lanes.instructions import Instructions
 from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
-from nbrt.backends.cpu.simt.lanes.values import Mask, Value
+from nbrt.backends.cpu.simt.lanes.vectors.rows import RowWriter
+from nbrt.backends.cpu.simt.lanes.vectors.values import Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import (
     THREAD_PARAMETERS,
     CannotLowerError,

@@ -6,14 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt.lanes import block
-from nbrt.backends.cpu.simt.lanes.limits import find_limits
+from nbrt.backends.cpu.simt.lanes.analysis.limits import find_limits
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, ThreadIR
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.backends.cpu.simt.lanes.limits import Limits
+    from nbrt.backends.cpu.simt.lanes.analysis.limits import Limits
 
 __all__ = ["lanes_versions"]
 

@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
-from nbrt.backends.cpu.simt.lanes.lane_sets import folded
-from nbrt.backends.cpu.simt.lanes.memory import Memory
-from nbrt.backends.cpu.simt.lanes.patterns import Patterns
-from nbrt.backends.cpu.simt.lanes.prefetch import Prefetches
-from nbrt.backends.cpu.simt.lanes.scalarize import IGNORED_CALLS, Scalarizer
-from nbrt.backends.cpu.simt.lanes.values import Mask, Value
-from nbrt.backends.cpu.simt.lanes.warp import WarpOperations
-from nbrt.backends.cpu.simt.lanes.wrapped_indices import (
+from nbrt.backends.cpu.simt.lanes.accesses.memory import Memory
+from nbrt.backends.cpu.simt.lanes.accesses.patterns import Patterns
+from nbrt.backends.cpu.simt.lanes.accesses.prefetch import Prefetches
+from nbrt.backends.cpu.simt.lanes.accesses.scalarize import IGNORED_CALLS, Scalarizer
+from nbrt.backends.cpu.simt.lanes.accesses.wrapped_indices import (
     element_address,
     linear_address,
     linear_choice,
     linear_sum,
 )
+from nbrt.backends.cpu.simt.lanes.vectors.lane_sets import folded
+from nbrt.backends.cpu.simt.lanes.vectors.values import Mask, Value
+from nbrt.backends.cpu.simt.lanes.warp import WarpOperations
 from nbrt.backends.cpu.simt.llvm.model import (
     BINARY,
     CASTS,
@@ -31,12 +31,12 @@ from nbrt.backends.cpu.simt.llvm.types import is_integer, is_scalar
 from nbrt.backends.cpu.simt.math_functions import INTRINSICS, PURE_FUNCTIONS
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
-    from nbrt.backends.cpu.simt.lanes.prefetch import Advances
-    from nbrt.backends.cpu.simt.lanes.private_copies import PrivateCopies
-    from nbrt.backends.cpu.simt.lanes.row_strides import RowStrides
-    from nbrt.backends.cpu.simt.lanes.rows import RowWriter
-    from nbrt.backends.cpu.simt.lanes.values import Lane
+    from nbrt.backends.cpu.simt.lanes.accesses.prefetch import Advances
+    from nbrt.backends.cpu.simt.lanes.accesses.private_copies import PrivateCopies
+    from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.analysis.row_strides import RowStrides
+    from nbrt.backends.cpu.simt.lanes.vectors.rows import RowWriter
+    from nbrt.backends.cpu.simt.lanes.vectors.values import Lane
 
 __all__ = ["Instructions", "is_elementwise"]
 

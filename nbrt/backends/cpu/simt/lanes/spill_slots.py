@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.divergence import VARYING, Divergence, frame_size
-from nbrt.backends.cpu.simt.lanes.values import Mask, Value
+from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING, Divergence, frame_size
+from nbrt.backends.cpu.simt.lanes.vectors.values import Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.types import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from nbrt.backends.cpu.simt.lanes.row_strides import RowStrides
-    from nbrt.backends.cpu.simt.lanes.rows import RowWriter
+    from nbrt.backends.cpu.simt.lanes.analysis.row_strides import RowStrides
+    from nbrt.backends.cpu.simt.lanes.vectors.rows import RowWriter
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 
 __all__ = ["SpillSlots"]

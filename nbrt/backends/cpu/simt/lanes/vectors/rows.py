@@ -7,9 +7,14 @@ value has the kind ``rows``: a scalar for each row, the value of its first lane.
 
 from __future__ import annotations
 
-from nbrt.backends.cpu.simt.lanes.lane_sets import compared_lanes, condition, constant, folded
-from nbrt.backends.cpu.simt.lanes.values import Lane, Mask, Value
-from nbrt.backends.cpu.simt.lanes.writer import MIRRORED, LaneWriter
+from nbrt.backends.cpu.simt.lanes.vectors.lane_sets import (
+    compared_lanes,
+    condition,
+    constant,
+    folded,
+)
+from nbrt.backends.cpu.simt.lanes.vectors.values import Lane, Mask, Value
+from nbrt.backends.cpu.simt.lanes.vectors.writer import MIRRORED, LaneWriter
 
 __all__ = ["RowWriter", "Rows"]
 

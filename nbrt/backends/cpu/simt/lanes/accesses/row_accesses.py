@@ -8,8 +8,8 @@ from nbrt.backends.cpu.simt import placeholders
 from nbrt.backends.cpu.simt.llvm.types import size_of
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.rows import RowWriter
-    from nbrt.backends.cpu.simt.lanes.values import Mask, Value
+    from nbrt.backends.cpu.simt.lanes.vectors.rows import RowWriter
+    from nbrt.backends.cpu.simt.lanes.vectors.values import Mask, Value
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 
 __all__ = ["SUFFIX", "RowAccesses"]

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from nbrt.backends.cpu.simt.lanes.merges import Edge, Jumps, Merges
-from nbrt.backends.cpu.simt.lanes.writer import FULL, Mask, Value
+from nbrt.backends.cpu.simt.lanes.flow.merges import Edge, Jumps, Merges
+from nbrt.backends.cpu.simt.lanes.vectors.writer import FULL, Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 
 if TYPE_CHECKING:
+    from nbrt.backends.cpu.simt.lanes.analysis.regions import SplitThread
+    from nbrt.backends.cpu.simt.lanes.flow.strips import Strip
     from nbrt.backends.cpu.simt.lanes.instructions import Instructions
-    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
-    from nbrt.backends.cpu.simt.lanes.strips import Strip
     from nbrt.backends.cpu.simt.llvm.graph import Level
 
 __all__ = ["BodyForm", "Loops", "WriteBody"]

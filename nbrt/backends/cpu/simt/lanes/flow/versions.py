@@ -12,14 +12,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from nbrt.backends.cpu.simt.lanes.divergence import VARYING
-from nbrt.backends.cpu.simt.lanes.writer import LowBits, Value
+from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING
+from nbrt.backends.cpu.simt.lanes.vectors.writer import LowBits, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
-    from nbrt.backends.cpu.simt.lanes.writer import LaneWriter
+    from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.vectors.writer import LaneWriter
     from nbrt.backends.cpu.simt.llvm.graph import Level
     from nbrt.backends.cpu.simt.llvm.model import BasicBlock, Instruction, Operand
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.values import Value
+from nbrt.backends.cpu.simt.lanes.vectors.values import Value
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.values import Mask
+    from nbrt.backends.cpu.simt.lanes.vectors.values import Mask
 
 __all__ = ["compared_lanes", "condition", "constant", "folded", "known_lanes"]
 

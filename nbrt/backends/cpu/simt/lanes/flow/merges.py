@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.writer import FULL, LaneWriter, Mask, Value
+from nbrt.backends.cpu.simt.lanes.vectors.writer import FULL, LaneWriter, Mask, Value
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
-    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
+    from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.analysis.regions import SplitThread
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 
 __all__ = ["Edge", "Jumps", "Merges"]

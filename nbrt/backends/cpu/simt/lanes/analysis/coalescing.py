@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nbrt.backends.cpu.simt.llvm.graph import dominates, dominator_tree, reachable
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
+    from nbrt.backends.cpu.simt.lanes.analysis.regions import SplitThread
 
 __all__ = ["slot_owners"]
 

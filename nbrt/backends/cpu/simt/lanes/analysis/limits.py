@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from nbrt.backends.cpu.simt.lanes.lane_sets import constant
+from nbrt.backends.cpu.simt.lanes.vectors.lane_sets import constant
 from nbrt.backends.cpu.simt.llvm.graph import dominates, dominator_tree
 from nbrt.backends.cpu.simt.llvm.model import THREAD_PARAMETERS
 from nbrt.backends.cpu.simt.llvm.parse import function_lines, parse_function

@@ -12,24 +12,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.loops import BodyForm, Loops
-from nbrt.backends.cpu.simt.lanes.merges import Edge, Jumps, Merges
-from nbrt.backends.cpu.simt.lanes.regions import with_aliases
-from nbrt.backends.cpu.simt.lanes.single_lanes import SingleLanes
-from nbrt.backends.cpu.simt.lanes.strips import Strip, find_strip
-from nbrt.backends.cpu.simt.lanes.subregions import Subregion, SubregionTests, addresses_in
-from nbrt.backends.cpu.simt.lanes.versions import Versions, versions_of
-from nbrt.backends.cpu.simt.lanes.writer import FULL, Mask, Value
+from nbrt.backends.cpu.simt.lanes.analysis.regions import with_aliases
+from nbrt.backends.cpu.simt.lanes.flow.loops import BodyForm, Loops
+from nbrt.backends.cpu.simt.lanes.flow.merges import Edge, Jumps, Merges
+from nbrt.backends.cpu.simt.lanes.flow.single_lanes import SingleLanes
+from nbrt.backends.cpu.simt.lanes.flow.strips import Strip, find_strip
+from nbrt.backends.cpu.simt.lanes.flow.subregions import Subregion, SubregionTests, addresses_in
+from nbrt.backends.cpu.simt.lanes.flow.versions import Versions, versions_of
+from nbrt.backends.cpu.simt.lanes.vectors.writer import FULL, Mask, Value
 from nbrt.backends.cpu.simt.llvm.graph import Level
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, Operand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.backends.cpu.simt.lanes.analysis.regions import BarrierRegion, SplitThread
+    from nbrt.backends.cpu.simt.lanes.flow.versions import VersionPoint
     from nbrt.backends.cpu.simt.lanes.instructions import Instructions
-    from nbrt.backends.cpu.simt.lanes.regions import BarrierRegion, SplitThread
     from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
-    from nbrt.backends.cpu.simt.lanes.versions import VersionPoint
     from nbrt.backends.cpu.simt.llvm.model import BasicBlock, Instruction
 
 __all__ = ["ControlFlow"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
+from nbrt.backends.cpu.simt.lanes.vectors.writer import LaneWriter, Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, renamed
 from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
 

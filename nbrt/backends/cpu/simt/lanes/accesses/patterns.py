@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.divergence import address_indices
-from nbrt.backends.cpu.simt.lanes.writer import UNKNOWN, LaneWriter, LowBits, Value
+from nbrt.backends.cpu.simt.lanes.analysis.divergence import address_indices
+from nbrt.backends.cpu.simt.lanes.vectors.writer import UNKNOWN, LaneWriter, LowBits, Value
 from nbrt.backends.cpu.simt.llvm.types import is_integer, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
     from nbrt.backends.cpu.simt.llvm.model import Instruction, Operand
 
 __all__ = ["Patterns", "low_bits_of"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nbrt.backends.cpu.simt.llvm.types import size_of
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
+    from nbrt.backends.cpu.simt.lanes.vectors.writer import LaneWriter, Mask, Value
 
 __all__ = ["Windows"]
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.lane_sets import compared_lanes, condition, constant, known_lanes
-from nbrt.backends.cpu.simt.lanes.values import (
+from nbrt.backends.cpu.simt.lanes.vectors.lane_sets import (
+    compared_lanes,
+    condition,
+    constant,
+    known_lanes,
+)
+from nbrt.backends.cpu.simt.lanes.vectors.values import (
     FULL,
     UNKNOWN,
     Element,

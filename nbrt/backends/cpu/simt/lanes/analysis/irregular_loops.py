@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.divergence import VARYING, address_stride
+from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING, address_stride
 from nbrt.backends.cpu.simt.llvm.types import size_of
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
     from nbrt.backends.cpu.simt.llvm.graph import Level
     from nbrt.backends.cpu.simt.llvm.model import Function, Instruction, Operand
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.divergence import address_stride
-from nbrt.backends.cpu.simt.lanes.writer import Element, LaneWriter, Linear, Value
+from nbrt.backends.cpu.simt.lanes.analysis.divergence import address_stride
+from nbrt.backends.cpu.simt.lanes.vectors.writer import Element, LaneWriter, Linear, Value
 from nbrt.backends.cpu.simt.llvm.types import is_integer
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.writer import Mask
+    from nbrt.backends.cpu.simt.lanes.vectors.writer import Mask
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 
 __all__ = ["element_address", "linear_address", "linear_choice", "linear_sum"]

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nbrt.backends.cpu.simt.lanes.lane_sets import constant
+from nbrt.backends.cpu.simt.lanes.vectors.lane_sets import constant
 from nbrt.backends.cpu.simt.llvm.model import THREAD_PARAMETERS
 from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
-    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
-    from nbrt.backends.cpu.simt.lanes.rows import RowWriter
-    from nbrt.backends.cpu.simt.lanes.values import Value
+    from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.analysis.regions import SplitThread
+    from nbrt.backends.cpu.simt.lanes.vectors.rows import RowWriter
+    from nbrt.backends.cpu.simt.lanes.vectors.values import Value
     from nbrt.backends.cpu.simt.llvm.model import Instruction, Operand
 
 __all__ = ["Advance", "Advances", "Prefetches"]

@@ -6,19 +6,19 @@ import itertools
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
-from nbrt.backends.cpu.simt.lanes.row_accesses import SUFFIX, RowAccesses
-from nbrt.backends.cpu.simt.lanes.values import Element, Lane, Linear, Mask, Value
-from nbrt.backends.cpu.simt.lanes.windows import Windows
+from nbrt.backends.cpu.simt.lanes.accesses.row_accesses import SUFFIX, RowAccesses
+from nbrt.backends.cpu.simt.lanes.accesses.windows import Windows
+from nbrt.backends.cpu.simt.lanes.vectors.values import Element, Lane, Linear, Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, Instruction, renamed
 from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nbrt.backends.cpu.simt.lanes.prefetch import Prefetches
-    from nbrt.backends.cpu.simt.lanes.private_copies import PrivateCopies
-    from nbrt.backends.cpu.simt.lanes.rows import RowWriter
-    from nbrt.backends.cpu.simt.lanes.scalarize import Scalarizer
+    from nbrt.backends.cpu.simt.lanes.accesses.prefetch import Prefetches
+    from nbrt.backends.cpu.simt.lanes.accesses.private_copies import PrivateCopies
+    from nbrt.backends.cpu.simt.lanes.accesses.scalarize import Scalarizer
+    from nbrt.backends.cpu.simt.lanes.vectors.rows import RowWriter
 
 __all__ = ["Memory"]
 

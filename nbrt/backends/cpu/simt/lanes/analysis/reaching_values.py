@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.regions import uses_of
+from nbrt.backends.cpu.simt.lanes.analysis.regions import uses_of
 from nbrt.backends.cpu.simt.llvm.graph import dominates, dominator_tree, reachable
 from nbrt.backends.cpu.simt.llvm.model import Instruction, Operand, renamed
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
+    from nbrt.backends.cpu.simt.lanes.analysis.regions import SplitThread
 
 __all__ = ["merge_reaching_values"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.divergence import VARYING, Divergence, Stride
-from nbrt.backends.cpu.simt.lanes.lane_sets import constant
+from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING, Divergence, Stride
+from nbrt.backends.cpu.simt.lanes.vectors.lane_sets import constant
 from nbrt.backends.cpu.simt.llvm.types import is_integer
 
 if TYPE_CHECKING:

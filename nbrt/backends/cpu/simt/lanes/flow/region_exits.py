@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.interchange import iteration_name
-from nbrt.backends.cpu.simt.lanes.regions import DONE, FAILED, NEVER, Barrier
-from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
+from nbrt.backends.cpu.simt.lanes.analysis.interchange import iteration_name
+from nbrt.backends.cpu.simt.lanes.analysis.regions import DONE, FAILED, NEVER, Barrier
+from nbrt.backends.cpu.simt.lanes.vectors.writer import LaneWriter, Mask, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nbrt.backends.cpu.simt.lanes.merges import Edge
-    from nbrt.backends.cpu.simt.lanes.regions import BarrierRegion, SplitThread
+    from nbrt.backends.cpu.simt.lanes.analysis.regions import BarrierRegion, SplitThread
+    from nbrt.backends.cpu.simt.lanes.flow.merges import Edge
     from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
 
 __all__ = ["PartialError", "RegionExits"]

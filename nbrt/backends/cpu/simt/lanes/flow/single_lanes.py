@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
-from nbrt.backends.cpu.simt.lanes.lane_sets import known_lanes
-from nbrt.backends.cpu.simt.lanes.merges import Edge
-from nbrt.backends.cpu.simt.lanes.scalarize import IGNORED_CALLS, refusal
-from nbrt.backends.cpu.simt.lanes.values import Lane, Mask, Value
+from nbrt.backends.cpu.simt.lanes.accesses.scalarize import IGNORED_CALLS, refusal
+from nbrt.backends.cpu.simt.lanes.flow.merges import Edge
+from nbrt.backends.cpu.simt.lanes.vectors.lane_sets import known_lanes
+from nbrt.backends.cpu.simt.lanes.vectors.values import Lane, Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import BINARY, CASTS
 from nbrt.backends.cpu.simt.llvm.types import is_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from nbrt.backends.cpu.simt.lanes.analysis.regions import SplitThread
     from nbrt.backends.cpu.simt.lanes.instructions import Instructions
-    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
     from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
     from nbrt.backends.cpu.simt.llvm.model import BasicBlock, Instruction
 

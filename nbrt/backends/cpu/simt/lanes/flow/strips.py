@@ -15,17 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.divergence import VARYING
+from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING
 from nbrt.backends.cpu.simt.lanes.instructions import is_elementwise
-from nbrt.backends.cpu.simt.lanes.writer import Value
+from nbrt.backends.cpu.simt.lanes.vectors.writer import Value
 from nbrt.backends.cpu.simt.llvm.model import BINARY, CASTS, NEGATED, Operand
 from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
 from nbrt.backends.cpu.simt.math_functions import PURE_FUNCTIONS
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
     from nbrt.backends.cpu.simt.lanes.instructions import Instructions
-    from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask
+    from nbrt.backends.cpu.simt.lanes.vectors.writer import LaneWriter, Mask
     from nbrt.backends.cpu.simt.llvm.model import BasicBlock, Instruction
 
 __all__ = ["Strip", "find_strip"]

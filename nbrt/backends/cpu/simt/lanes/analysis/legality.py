@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.regions import DONE
+from nbrt.backends.cpu.simt.lanes.analysis.regions import DONE
 from nbrt.backends.cpu.simt.llvm.graph import END, Level, dominators
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
-    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
+    from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.analysis.regions import SplitThread
     from nbrt.backends.cpu.simt.llvm.model import Function, Instruction
 
 __all__ = [

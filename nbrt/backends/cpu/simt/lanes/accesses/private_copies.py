@@ -23,8 +23,8 @@ from nbrt.backends.cpu.simt.llvm.types import is_integer, size_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nbrt.backends.cpu.simt.lanes.regions import BarrierRegion, SplitThread
-    from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Value
+    from nbrt.backends.cpu.simt.lanes.analysis.regions import BarrierRegion, SplitThread
+    from nbrt.backends.cpu.simt.lanes.vectors.writer import LaneWriter, Value
     from nbrt.backends.cpu.simt.llvm.model import Instruction, Operand
 
 __all__ = ["PrivateCopies"]

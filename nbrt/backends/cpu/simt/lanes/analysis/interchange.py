@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
-from nbrt.backends.cpu.simt.lanes.divergence import VARYING
+from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING
 from nbrt.backends.cpu.simt.llvm.graph import reachable
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
-    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
+    from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.analysis.regions import SplitThread
     from nbrt.backends.cpu.simt.llvm.graph import LoopInfo
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 

@@ -1,0 +1,1 @@
+"""Loads, stores and atomic operations of a group of lanes."""
