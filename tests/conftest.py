@@ -21,6 +21,7 @@ import nbrt
 from helpers.garbage import freeze_objects
 from helpers.registrations import registrations_that_count
 from helpers.sample_backend import SampleInterface
+from helpers.verifier import verified_modules
 from nbrt._internal import scopes
 from nbrt.backends.registry import ready_interfaces
 from nbrt.backends.synchronous import SynchronousQueue
@@ -107,6 +108,13 @@ def keys_of_kernels_are_restored() -> Iterator[None]:
     """
     yield
     assert registrations_that_count() == set(), "register in a child process (helpers.processes)"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def modules_are_verified() -> Iterator[None]:
+    """Let LLVM verify every module that this process compiles."""
+    with verified_modules():
+        yield
 
 
 @pytest.fixture(scope="session")
