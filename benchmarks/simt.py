@@ -37,12 +37,16 @@ _MIN_SECONDS = 5.0
 _EXTRA_SECONDS = 60.0
 """About the time of first calls and the simulator."""
 _PAIRS = (
+    ("histogram", "nbrt", "Numba prange", 0.9),
+    ("sort", "nbrt", "Numba prange", 0.5),
+    ("heat", "nbrt", "Numba prange", 1.0),
+    ("Jacobi", "nbrt", "Numba prange", 1.0),
     ("norm", "nbrt, fast", "Numba prange, fast", 1.1),
     ("k-means", "nbrt, fast", "Numba prange, fast", 1.1),
     ("SpMV", "nbrt", "Numba prange", 1.0),
     ("CSR", "nbrt", "Numba prange", 1.0),
 )
-"""Works of the library, two systems, and the limit of their ratio."""
+"""Works, two systems, and the limit of their ratio."""
 
 Rows = dict[str, list[Measurement]]
 
