@@ -3,8 +3,8 @@
 A block that marches through an array, plane by plane, reads a small part of each plane, in another
 page in each iteration. A block of several rows reads a short run of each row of an array; the next
 block continues the runs. The processor's prefetchers follow neither. `Advances` finds by how much
-an iteration, or the next block, moves an address. The code prefetches what is accessed there: a
-hint, which can neither fail nor change a result.
+an iteration, or the next block, moves an address. The code prefetches what a later iteration or
+block accesses: a hint, which can neither fail nor change a result.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ _LINE = 64
 
 _ITERATIONS_AHEAD = 2
 """Iterations between a prefetch and its use; with one, steps on large grids took longer."""
+
+_BLOCKS_AHEAD = 2
+"""Blocks between a prefetch and its use. A block that loads a halo reads elements of the next one
+before it ends, so a prefetch for the next block would be too late for these."""
 
 _RECOMPUTED = frozenset(("add", "sub", "mul", "sext", "zext"))
 
@@ -194,7 +198,7 @@ class Prefetches:
         advance = self._advances.of(item.operands[-1])
         if advance is None or (advance.by is None and pointer.kind == "scalar"):
             return
-        distance = str(advance.factor)
+        distance = str(_BLOCKS_AHEAD * advance.factor)
         # A neighbouring run begins in the last line of this one.
         offsets = [*range(_LINE - 1, count - 1, _LINE), count - 1]
         if pointer.kind == "scalar":
