@@ -21,6 +21,7 @@ __all__ = [
     "PlanWithSource",
     "PreparablePlan",
     "Program",
+    "TypedPlan",
 ]
 
 
@@ -109,6 +110,19 @@ class PreparablePlan(Plan, Protocol):
 
     def is_prepared(self, queue: Queue, args: tuple[Any, ...]) -> bool:
         """Return whether a launch with `args` compiles and loads nothing; raise as it does."""
+        ...
+
+
+@runtime_checkable
+class TypedPlan(Plan, Protocol):
+    """A plan that can launch without a look at the types of the arguments."""
+
+    def typed_launch(self, args: tuple[Any, ...]) -> Callable[..., bool] | None:
+        """Return a function of (queue, *arguments) that launches, or returns False.
+
+        Its arguments have the types of `args`, or are Python's numbers in their place; it does not
+        check them. None if each launch needs checks.
+        """
         ...
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from nbrt.backends.draw import REPEAT
+from nbrt.backends.programs import TypedPlan
 from nbrt.errors import ArgumentError, ArgumentOverflowError, ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -22,21 +23,27 @@ _MAX_PLANS = 256
 _ZERO = np.uint64(0)
 
 
-def _keep_repeat(memo: dict[Any, Any], plan: Plan, fill: FillLaunch) -> None:
-    """Keep the launch as a function, if it fills all of the draw's array."""
+def _keep_repeat(memo: dict[Any, Any], plan: Plan, fill: FillLaunch, args: tuple[Any, ...]) -> None:
+    """Keep the launch as a function, if it fills all of the draw's array.
+
+    `args` are the arguments of an earlier launch.
+    """
     if fill.target is not None or fill.part is not None:
         return
     launch, arguments, uint64 = plan.launch, fill.arguments, np.uint64
-    blocks = uint64(fill.skip_blocks)
-    last = (0, uint64(0))  # NumPy takes as long for a conversion as a small draw for its numbers
+    typed = plan.typed_launch(args) if isinstance(plan, TypedPlan) else None
+    blocks, number_of_blocks = uint64(fill.skip_blocks), fill.skip_blocks
 
     def repeat(queue: Queue, flat: Any, seed: int, offset: int) -> None:
-        nonlocal last
-        known, key = last
-        if known != seed:
-            key = uint64(seed)
-            last = seed, key
-        launch(queue, flat, (key, uint64(offset)), blocks, *arguments)
+        state = seed, offset
+        # NumPy takes as long for a conversion as a small draw for its numbers. An array that is not
+        # aligned is of another type.
+        if (
+            typed is None
+            or not flat.flags.carray
+            or not typed(queue, flat, state, number_of_blocks, *arguments)
+        ):
+            launch(queue, flat, (uint64(seed), uint64(offset)), blocks, *arguments)
 
     memo[REPEAT] = repeat
 
@@ -161,8 +168,6 @@ class RandomFiller:
             planned = self._plan(queue.index, draw)
             if memo is not None:
                 memo[self] = planned
-                if self._repeats and len(planned) == 1:
-                    _keep_repeat(memo, *planned[0])
         flat = out if out.ndim == 1 else out.reshape(-1)
         if draw.device_state is None:
             state: Any = (np.uint64(draw.seed), np.uint64(draw.offset))
@@ -176,6 +181,9 @@ class RandomFiller:
             skip_blocks = fill.skip_blocks + skipped
             blocks = np.uint64(skip_blocks) if skip_blocks else _ZERO
             plan.launch(queue, target, state, blocks, *fill.arguments)
+        if self._repeats and memo is not None and REPEAT not in memo and len(planned) == 1:
+            plan, fill = planned[0]
+            _keep_repeat(memo, plan, fill, (flat, state, _ZERO, *fill.arguments))
 
     def _plan(self, index: int, draw: Draw) -> list[tuple[Plan, FillLaunch]]:
         planned = []

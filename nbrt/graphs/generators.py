@@ -78,7 +78,7 @@ def reserve(uses: Sequence[GeneratorUse], values: ReplayValues) -> Any:
             unreserve(marks)
             raise
         marks.append((use.position, before, after))
-        values.states.append((use.buffer, before.seed, before.offset))
+        values.states.append((use.buffer, *before))
     return marks
 
 

@@ -57,6 +57,7 @@ _OBJECTS = frozenset("SUO")
 """Kinds of the arrays that NumPy makes of sequences with elements that are no numbers."""
 
 _SEQUENCES = (list, tuple, range)
+_NUMBERS = frozenset([float, int])
 
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _KNOWN_FLOATS: dict[object, np.dtype[Any]] = {
@@ -64,7 +65,6 @@ _KNOWN_FLOATS: dict[object, np.dtype[Any]] = {
     for scalar in (np.float32, np.float64, np.float16)
     for spelling in (scalar, scalar.__name__)
 }
-_NUMBERS = frozenset([float, int])
 _NATIVE_FLOATS = frozenset(_KNOWN_FLOATS.values())
 
 
@@ -129,6 +129,8 @@ def most_integer(dtype: np.dtype[Any]) -> int:
 
 def is_array(value: object) -> bool:
     """Return whether a parameter has a value for each element: an array or a sequence."""
+    if type(value) in _NUMBERS:
+        return False
     return isinstance(value, _SEQUENCES) or bool(getattr(value, "ndim", 0))
 
 
@@ -296,7 +298,7 @@ def exact_integers(name: str, value: Any) -> HostArray:
 
 def checked_flag(name: str, value: Any) -> bool:
     """Return the truth of a flag that is no array."""
-    if is_array(value):
+    if type(value) is not bool and is_array(value):
         raise ArgumentTypeError(f"expected {name} to be True or False, got {value!r}")
     return bool(value)
 

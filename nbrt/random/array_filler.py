@@ -55,7 +55,7 @@ class ArrayFiller:
         With `subset`, the number of elements of each whole draw.
     """
 
-    __slots__ = ("device", "layout", "plan_cache", "position", "subset", "whole_size")
+    __slots__ = ("_repeats", "device", "layout", "plan_cache", "position", "subset", "whole_size")
 
     def __init__(
         self,
@@ -71,6 +71,7 @@ class ArrayFiller:
         self.subset = subset
         self.whole_size = whole_size
         self.plan_cache: dict[Hashable, _Plan] = {}
+        self._repeats: dict[Hashable, Callable[[Array], bool]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.device, self.layout, self.position, self.subset, self.whole_size)
@@ -89,13 +90,25 @@ class ArrayFiller:
         out: Array | None,
     ) -> Any:
         """Return an array of a distribution; see `BaseGenerator._draw`."""
-        if dtype.itemsize == 2 and dtype.kind in "fV" and distribution in SAMPLED:
-            return self._draw_rounded(distribution, parameters, size, dtype, out)
-        stream = current_stream(self.device)
         has_arrays = False
         for parameter in parameters:
             if type(parameter) is not float and is_array(parameter):
                 has_arrays = True
+        key: Hashable = None
+        # The usual case of small draws first: an array of the kind of an earlier one.
+        if (
+            type(out) is np.ndarray
+            and out.dtype is dtype
+            and not has_arrays
+            and (size is None or (type(size) is int and out.shape == (size,)))
+        ):
+            key = (distribution, dtype, out.shape, parameters)
+            repeat = self._repeats.get(key)
+            if repeat is not None and repeat(out):
+                return out
+        if dtype.itemsize == 2 and dtype.kind in "fV" and distribution in SAMPLED:
+            return self._draw_rounded(distribution, parameters, size, dtype, out)
+        stream = current_stream(self.device)
         if has_arrays:
             parameters = tuple(
                 asarray(p, device=self.device, stream=stream) if is_array(p) else p
@@ -114,12 +127,58 @@ class ArrayFiller:
                 self._fill_reordered(stream, plain, distribution, parameters, has_arrays)
             else:
                 self.fill(stream, plain, distribution, parameters, plain.shape)
+                if key is not None:
+                    self._keep_repeat(key, stream, plain, distribution, parameters)
         except KeyboardInterrupt as error:
             __tracebackhide__ = True
             raise at_caller(error) from None
         if size is None and out is None and not result.shape and self.subset is None:
             return host_scalar(stream, result)
         return result
+
+    def _keep_repeat(
+        self,
+        key: Hashable,
+        stream: Stream,
+        out: Array,
+        distribution: str,
+        parameters: tuple[Any, ...],
+    ) -> None:
+        """Keep the draw that was made into `out` as a function that makes it into another array.
+
+        It returns False where the draw needs the way through `fill`.
+        """
+        plan = self.plan_cache.get((distribution, out.dtype, out.size, parameters))
+        launch = None if plan is None or plan[2] is None else plan[2].get(REPEAT)
+        if key in self._repeats or launch is None or as_kernel_view(out) is not out:
+            return
+        assert plan is not None
+        words, device, position = plan[1], self.device, self.position
+        may_fill, index = stream.interface.may_fill, device.index
+
+        def repeat(array: Array) -> bool:
+            stream = current_stream(device)
+            if not (
+                array.flags.carray
+                and stream.capture is None
+                and _is_unseen(stream)
+                and may_fill(array, index)
+            ):
+                return False
+            before, after = position.reserve(words)
+            try:
+                launch(stream.queue, array, *before)
+            except BaseException as error:
+                position.unreserve(before, after)
+                if isinstance(error, KeyboardInterrupt):
+                    __tracebackhide__ = True
+                    raise at_caller(error) from None
+                raise
+            return True
+
+        if len(self._repeats) >= _MAX_PLANS:
+            self._repeats.clear()
+        self._repeats[key] = repeat
 
     def _draw_rounded(
         self,
@@ -308,7 +367,7 @@ def _is_unseen(stream: Stream) -> bool:
     """Return whether the stream would only call the function of a draw that is not captured."""
     return (
         not (commands.hooks and "draw" in commands.hooked_kinds)
-        and stream.interface.lazy.is_ready
+        and stream._lazy.is_ready
         and stream.record_use is None
     )
 

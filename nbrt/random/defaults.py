@@ -78,7 +78,7 @@ def _make_default(store: _Store, device: Device) -> Generator:
             origin = store.origins.get(device)
             made = Generator(store.seed_of_new, device) if origin is None else origin
             # Unlike others, it exists in principle before a capture in progress.
-            generator = made._at(StreamPosition(made._position._state))
+            generator = made._at(StreamPosition(made._position.peek()))
             store.generators[device] = generator
         return generator
 

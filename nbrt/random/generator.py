@@ -151,9 +151,9 @@ class Generator(Distributions):
         stream = current_stream(self.device)
         if stream.capture is not None:
             return self._at(stream.capture.split_off(stream, self._position, skipped, words))
-        state, _ = self._position.reserve(words)
+        (seed, offset), _ = self._position.reserve(words)
         position = self._position.copy()
-        position.state = PhiloxState(state.seed, (state.offset + skipped) % _MODULUS)
+        position.state = PhiloxState(seed, (offset + skipped) % _MODULUS)
         return self._at(position)
 
     def spawn(self, n_children: int) -> list[Self]:
@@ -256,7 +256,7 @@ class Generator(Distributions):
             state, before = stream.capture.reserve(stream, self._position, whole_blocks(count))
             return state, np.uint64(before)
         start, _ = self._position.reserve(whole_blocks(count))
-        values = np.array([start.seed, start.offset], np.uint64)
+        values = np.array(start, np.uint64)
         return asarray(values, device=self.device), np.uint64(0)
 
     # -- draws -------------------------------------------------------------------------------------

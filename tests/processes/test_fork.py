@@ -65,6 +65,8 @@ def test_use_after_a_fork_names_spawn() -> None:
     stream = nbrt.Stream("cpu:0")
     x = nbrt.zeros(3)
     generator = nbrt.Generator(1)
+    for _ in range(2):
+        generator.random(out=x, dtype="float32")
     latch = Latch()
     latch.hold(stream)
     event = stream.record_event()

@@ -129,7 +129,9 @@ class CpuInterface(DeviceInterface):
 
     def may_fill(self, array: object, index: int) -> bool:
         """Return whether an array is a NumPy array in plain host memory or that of the device."""
-        return type(array) is np.ndarray and getattr(owner_of(array), "index", index) == index
+        if type(array) is not np.ndarray:
+            return False
+        return self._count == 1 or getattr(owner_of(array), "index", index) == index
 
     def adopt(self, array: Any) -> HostArray:
         """Return a NumPy array over another library's host memory."""

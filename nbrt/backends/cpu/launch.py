@@ -29,6 +29,7 @@ from nbrt.backends.cpu.simt.runtime.arguments import argument_types
 from nbrt.backends.cpu.simt.runtime.cache import KernelCache
 from nbrt.backends.cpu.simt.runtime.declared_types import declared_types
 from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher, lost_exceptions_raised
+from nbrt.backends.cpu.typed_launches import typed_launch
 from nbrt.backends.graphs import RecordingQueue
 from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import ArgumentTypeError
@@ -66,12 +67,10 @@ class CpuProgram:
     ----------
     captures : Captures
         The values of globals, closure variables and attributes that the kernel is compiled with.
-    source : callable
-        `function`.
+    source, has_many_devices
+        `function` and `has_many_devices`, as given.
     function : function
         The kernel's Python function, over the captured values.
-    has_many_devices : bool
-        As given.
 
     Raises
     ------
@@ -245,8 +244,7 @@ class CpuPlan:
         else:
             from nbrt.backends.cpu.simt.checked.launch import CheckedLaunch
 
-            function = program.function
-            self._check = CheckedLaunch(self._entry, function, grid, block, shared, check)
+            self._check = CheckedLaunch(native, program.function, grid, block, shared, check)
         self.brief = BriefLaunches(program, self, self._total, native, self._crash_text)
         self._expected_ns: float | None = None
         self._is_single = self._total == 1
@@ -273,9 +271,7 @@ class CpuPlan:
         return self._program.captures
 
     def launch(self, queue: Queue, *args: Any) -> None:
-        """Run all blocks: at once on the default stream, else in the stream's thread.
-
-        A brief launch on an idle stream runs at once, too.
+        """Run all blocks: at once on the default stream, or if brief; else in the stream's thread.
 
         Raises
         ------
@@ -329,6 +325,12 @@ class CpuPlan:
             self._explain(error, args)
             raise
 
+    def typed_launch(self, args: tuple[Any, ...]) -> Callable[..., bool] | None:
+        """Return a launch for the types of an earlier one's arguments; see `typed_launches`."""
+        if not self._is_short or not self._is_single or self._program.declared is not None:
+            return None
+        return typed_launch(self._entry.prepare(args).entry_point, self.record, self._crash_text)
+
     def __call__(self, *args: Any) -> None:
         """Run all blocks now, in this thread and its helpers; raises as `launch`."""
         try:
@@ -367,15 +369,15 @@ class CpuPlan:
         """Return whether a launch with the arguments compiles and loads nothing."""
         if self._adapts:
             args = self._adapted(args)
-        entry: EntryDispatcher = self._entry
+        is_prepared: Callable[..., bool] = self._entry.is_prepared
         try:
-            return entry.is_prepared(args)
+            return is_prepared(args)
         except ArgumentTypeError:
             converted = as_numpy(args)
             if self._converts or not any(map(operator.is_not, converted, args)):
                 raise
             self._converts = self._adapts = True
-            return entry.is_prepared(converted)
+            return is_prepared(converted)
 
     def native_entry(self, args: tuple[object, ...]) -> NativeEntry | None:
         """Return the entry function for the types of the arguments; None in checked mode.

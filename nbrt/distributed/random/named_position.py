@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from nbrt.random.state import PhiloxState
 from nbrt.random.stream_position import StreamPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from nbrt.random.state import PhiloxState
 
 __all__ = ["NamedPosition"]
 
@@ -45,9 +44,9 @@ class NamedPosition(StreamPosition):
             function()
 
     @property
-    def _state(self) -> PhiloxState:
+    def _state(self) -> tuple[int, int]:
         return self._tracker.state_of(self._name)
 
     @_state.setter
-    def _state(self, state: PhiloxState) -> None:
-        self._tracker.move(self._name, state)
+    def _state(self, state: tuple[int, int]) -> None:
+        self._tracker.move(self._name, PhiloxState(*state))

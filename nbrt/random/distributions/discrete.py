@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -357,12 +358,21 @@ def _of_vectors(name: str, values: Any, shape: tuple[int, ...]) -> Any:
         ) from None
 
 
+@functools.cache
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the least and the largest integer of a dtype; NumPy takes microseconds for them."""
+    if dtype.kind == "b":
+        return 0, 1
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
+
+
 def check_integer_range(low: int, high: int, dtype: np.dtype[Any], endpoint: bool = False) -> None:
     """Check that [low, high) is not empty and within a dtype."""
     if low >= high:
         bounds = f"[{low}, {high - 1}]" if endpoint else f"[{low}, {high})"
         raise ArgumentError(f"expected {_ORDER[low == 0, endpoint]} in {bounds}")
-    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    least, most = _limits(dtype)
     if low < least or high - 1 > most:
         raise ArgumentError(
             f"expected a range within {dtype}, [{least}, {most + 1}), got [{low}, {high}); "
