@@ -47,6 +47,16 @@ class Processor:
     name: str
     features: str
 
+    @property
+    def vector_registers(self) -> tuple[int, int]:
+        """The number of vector registers that code may use, and the bytes of one."""
+        features = self.features.split(",")
+        if "+avx512f" in features:
+            return 32, 64
+        if "+avx" in features:
+            return 16, 32
+        return (16 if "+sse2" in features else 32), 16
+
 
 @cache
 def processor() -> Processor:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, ThreadsAreFasterError
+from nbrt.backends.cpu.simt.processor import processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,17 +110,19 @@ def lower(
 
 def _lower_tiled(code: ThreadIR, kinds: set[str], places: Sequence[str]) -> Lowered | None:
     """Lower a thread that fills vector registers by itself; return None if one lane cannot."""
+    from nbrt.backends.cpu.simt.lanes.analysis.jammed_loops import Registers
     from nbrt.backends.cpu.simt.lanes.block import one_lane_block
 
+    notes: list[str] = []
     try:
-        text = one_lane_block(code)
+        text = one_lane_block(code, Registers(*processor().vector_registers), notes)
     except CannotLowerError:
         return None
     reason = (
         "threads of a block run one after the other between barriers: the local arrays of one "
         f"thread fill the vector registers ({', '.join(sorted(kinds))})"
     )
-    why = Lowering("lanes", (reason, *places))
+    why = Lowering("lanes", (reason, *notes, *places))
     return Lowered(text, f"{code.name}.block", why, is_tiled=True)
 
 

@@ -12,6 +12,7 @@ from nbrt.backends.cpu.simt.lanes.analysis.coalescing import slot_owners
 from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING, Divergence, Stride
 from nbrt.backends.cpu.simt.lanes.analysis.interchange import find_interchanges, iteration_name
 from nbrt.backends.cpu.simt.lanes.analysis.irregular_loops import runs_irregular_loops
+from nbrt.backends.cpu.simt.lanes.analysis.jammed_loops import JammedLoops
 from nbrt.backends.cpu.simt.lanes.analysis.lane_layout import choose_lane_count, choose_layout
 from nbrt.backends.cpu.simt.lanes.analysis.legality import (
     check_loops,
@@ -30,9 +31,11 @@ from nbrt.backends.cpu.simt.lanes.analysis.regions import (
 )
 from nbrt.backends.cpu.simt.lanes.analysis.row_strides import RowStrides
 from nbrt.backends.cpu.simt.lanes.flow.control_flow import ControlFlow
+from nbrt.backends.cpu.simt.lanes.flow.jammed_regions import JammedRegion
 from nbrt.backends.cpu.simt.lanes.flow.region_exits import PartialError, RegionExits
 from nbrt.backends.cpu.simt.lanes.instructions import Instructions
 from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
+from nbrt.backends.cpu.simt.lanes.thread_indices import ThreadIndices
 from nbrt.backends.cpu.simt.lanes.vectors.rows import RowWriter
 from nbrt.backends.cpu.simt.lanes.vectors.values import Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import (
@@ -44,6 +47,7 @@ from nbrt.backends.cpu.simt.llvm.model import (
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 
 if TYPE_CHECKING:
+    from nbrt.backends.cpu.simt.lanes.analysis.jammed_loops import JammedLoop, Registers
     from nbrt.backends.cpu.simt.llvm.model import Function, Instruction
 
 __all__ = ["block_parameters", "declared_symbols", "lanes_block", "one_lane_block"]
@@ -52,15 +56,19 @@ _PADDING = 64 * placeholders.WARP_SIZE
 """Bytes around shared arrays, which partly active vectors may access."""
 
 
-def one_lane_block(code: ThreadIR) -> str:
+def one_lane_block(code: ThreadIR, registers: Registers, notes: list[str]) -> str:
     """Lower a thread to a block function that runs the threads of a region one after the other.
 
-    The code of the thread may compute with vectors.
+    The code of the thread may compute with vectors. Neighbouring threads may run a loop together.
 
     Parameters
     ----------
     code : ThreadIR
         One thread.
+    registers : Registers
+        The vector registers of the processor.
+    notes : list of str
+        Receives the rules that applied.
 
     Returns
     -------
@@ -73,7 +81,10 @@ def one_lane_block(code: ThreadIR) -> str:
         If the thread has warp operations, or some threads may return before others wait.
     """
     block = _BlockWriter(code, partial=False, only_diverging=False, one_lane=True)
-    return block.text(f"{code.name}.block")
+    block.jam_loops(registers)
+    text = block.text(f"{code.name}.block")
+    notes += block.notes
+    return text
 
 
 def lanes_block(
@@ -177,10 +188,18 @@ class _BlockWriter:
             self._writer, self._divergence, used, advances, self._rows
         )
         self._values = self._instructions.values
+        self._indices = ThreadIndices(self._writer, self._layout, code.block, self._tids)
         self._slots = SpillSlots(self._writer, self._divergence, self._layout.groups, self._rows)
         self._exits = RegionExits(self._writer, self._slots, self._thread, partial=self._partial)
         self._copies = PrivateCopies(self._writer, self._slots.allocate, self._thread, used)
         self._instructions.use_copies(self._copies)
+        self._jammed: JammedLoops | None = None
+        self._uniform: dict[str, Value] = {}
+
+    def jam_loops(self, registers: Registers) -> None:
+        """Let neighbouring threads run loops together; groups have one lane."""
+        width = self._code.block[0]
+        self._jammed = JammedLoops(self._thread, width, self._tids[0], registers)
 
     @property
     def has_divergent_loops(self) -> bool:
@@ -232,6 +251,7 @@ class _BlockWriter:
     def _check(self) -> None:
         check_loops(self._thread, self._divergence)
         check_spins(self._function, self._divergence)
+        self._whole: Divergence | None = None
         varying = self._barrier_results()
         for axis, name in enumerate(self._tids):
             if self._code.block[axis] > 1:
@@ -240,6 +260,8 @@ class _BlockWriter:
             whole = Divergence(self._function, varying, {}, 0)
             check_uniform(self._thread, whole)
             self._partial |= may_return_before_others(self._thread, whole)
+            whole.refine(region.level for region in self._thread.regions)
+            self._whole = whole
             if self._partial and self._layout.width == 1:
                 raise CannotLowerError("some threads may return before others wait")
         for _, item in self._function.instructions():
@@ -295,12 +317,18 @@ class _BlockWriter:
             elif item.opcode == "alloca":
                 self._slots.add_frame(item, kept=len(self._thread.regions) > 1)
         owners = slot_owners(self._thread) if self._layout.width == 1 else {}
-        self._slots.add_all(sorted(self._thread.spilled), owners)
+        spilled = sorted(self._thread.spilled)
+        uniform = [name for name in spilled if self._is_uniform(name)]
+        self._slots.add_all(spilled, owners, uniform)
         for phi in self._interchanged_phis():
             self._slots.add(iteration_name(phi.name))
         if self._partial:
             for wait in (*self._thread.interchanged, *self._thread.barriers):
                 self._slots.add_mask(wait)
+
+    def _is_uniform(self, name: str) -> bool:
+        """Return whether all threads of the block keep the same value."""
+        return self._whole is not None and self._whole.strides.get(name, VARYING) == 0
 
     def _shared(self, item: Instruction, arrays: dict[str, str]) -> Value:
         writer = self._writer
@@ -319,15 +347,24 @@ class _BlockWriter:
 
     def _write_region(self, region: BarrierRegion, labels: dict[str, str]) -> None:
         writer, groups = self._writer, self._layout.groups
+        loop = self._jammed.find(region) if self._jammed is not None else None
+        if loop is not None:
+            groups //= loop.threads
         writer.start(labels[region.wait])
         self._exits.begin_region(region)
         self._copies.begin_region(region)
+        self._uniform = {
+            name: self._slots.fetch(name) for name in region.loads if self._slots.is_uniform(name)
+        }
         before, head, after = writer.label, writer.name("group"), writer.name("groups.end")
         writer.go(head)
         writer.start(head)
         group, at = writer.name("g"), len(writer.lines)
-        self._slots.group = group
-        self._write_group(region)
+        if loop is not None:
+            self._write_jammed(region, loop, group)
+        else:
+            self._slots.group = group
+            self._write_group(region)
         following = writer.op(f"add nuw nsw i64 {group}, 1")
         phi = f"phi i64 [ 0, {before} ], [ {following}, {writer.label} ]"
         writer.lines.insert(at, f"  {group} = {phi}")
@@ -336,17 +373,32 @@ class _BlockWriter:
         writer.start(after)
         self._exits.end_region(labels)
 
-    def _write_group(self, region: BarrierRegion) -> None:
-        """Write a region for one group."""
+    def _write_jammed(self, region: BarrierRegion, loop: JammedLoop, team: str) -> None:
+        """Write a region for neighbouring threads that run its loop together."""
+        writer = self._writer
+        writer.notes[loop.note] = None
+        first = writer.op(f"mul nuw nsw i64 {team}, {loop.threads}")
+        part = JammedRegion(self._thread, region, loop, self._instructions, self._slots)
+        for edges in part.write(first, lambda: self._set_values(region)):
+            self._exits.end_group(edges, None, [self._values[name] for name in self._tids])
+
+    def _set_values(self, region: BarrierRegion) -> Mask:
+        """Set the values that a group knows at the start of a region; return its threads."""
         self._values.clear()
         self._values.update(self._known)
-        mask = self._set_indices()
+        mask = self._indices.set(self._values, self._slots.group)
         self._values.update(self._slots.frames())
         self._values.update(self._exits.results())
         for item in region.recomputed:
             self._instructions.write(item, None)
         for name in region.loads:
-            self._values[name] = self._values[alias_of(name)] = self._slots.fetch(name)
+            value = self._uniform[name] if name in self._uniform else self._slots.fetch(name)
+            self._values[name] = self._values[alias_of(name)] = value
+        return mask
+
+    def _write_group(self, region: BarrierRegion) -> None:
+        """Write a region for one group."""
+        mask = self._set_values(region)
         if self._partial and region.wait:
             mask = self._slots.take_mask(region.wait)
         elif self._partial:
@@ -358,89 +410,6 @@ class _BlockWriter:
         flow = ControlFlow(self._thread, region, self._instructions, self._slots)
         edges = flow.write(mask, phis)
         self._exits.end_group(edges, mask, [self._values[name] for name in self._tids])
-
-    def _set_indices(self) -> Mask:
-        """Set the thread indices of the group, and return the mask of lanes that are threads."""
-        writer, layout, group = self._writer, self._layout, self._slots.group
-        width, height, _ = self._code.block
-        x, y, z = self._tids
-        for name in self._tids:
-            self._values[name] = Value("i32", "scalar", "0")
-        if not layout.by_rows:
-            return self._set_linear_indices()
-        row, part = "0", group
-        if layout.groups != layout.per_row:
-            row = writer.op(f"udiv i64 {group}, {layout.per_row}")
-            part = writer.op(f"urem i64 {group}, {layout.per_row}")
-            low, high = (
-                writer.op(f"urem i64 {row}, {height}"),
-                writer.op(f"udiv i64 {row}, {height}"),
-            )
-            for name, value, extent in ((y, low, height), (z, high, self._code.block[2])):
-                if extent > 1:
-                    narrow = writer.op(f"trunc nuw nsw i64 {value} to i32")
-                    self._values[name] = Value("i32", "scalar", narrow)
-        if width > 1:
-            first = "0"  # known, so that comparisons with constants are known sets of lanes
-            if layout.per_row > 1:
-                wide = writer.op(f"mul nuw nsw i64 {part}, {layout.width}")
-                first = writer.op(f"trunc nuw nsw i64 {wide} to i32")
-            is_one = layout.width == 1
-            self._values[x] = Value("i32", "scalar" if is_one else "step", first, int(not is_one))
-        if not layout.tail:
-            return None
-        return self._tail(part, layout.per_row)
-
-    def _tail(self, part: str, count: int) -> Mask:
-        writer, layout = self._writer, self._layout
-        if count == 1:
-            return Value("i1", "below", str(layout.tail))
-        last = writer.op(f"icmp eq i64 {part}, {count - 1}")
-        return Value(
-            "i1",
-            "below",
-            writer.op(f"select i1 {last}, i64 {layout.tail}, i64 {layout.width}"),
-        )
-
-    def _set_linear_indices(self) -> Mask:
-        """Set the indices of consecutive threads of the block, which may be in several rows."""
-        writer, layout = self._writer, self._layout
-        width, height, depth = self._code.block
-        if layout.rows > 1:
-            return self._set_rows()
-        first = writer.op(f"mul nuw nsw i64 {self._slots.group}, {layout.width}")
-        narrow = writer.op(f"trunc nuw nsw i64 {first} to i32")
-        whole = writer.vector_type("i32")
-        rank = self._writer.vector(Value("i32", "step", narrow, 1))
-        row = writer.op(f"udiv {whole} {rank}, splat (i32 {width})")
-        parts = (
-            (f"urem {whole} {rank}, splat (i32 {width})", width),
-            (f"urem {whole} {row}, splat (i32 {height})", height),
-            (f"udiv {whole} {row}, splat (i32 {height})", depth),
-        )
-        for name, (text, extent) in zip(self._tids, parts, strict=True):
-            if extent > 1:
-                self._values[name] = Value("i32", "vector", writer.op(text))
-        return self._tail(self._slots.group, layout.groups) if layout.tail else None
-
-    def _set_rows(self) -> Mask:
-        """Set the indices of several rows of the block."""
-        writer, layout, rows = self._writer, self._layout, self._writer.rows
-        _, height, depth = self._code.block
-        first = writer.op(f"mul nuw nsw i64 {self._slots.group}, {rows.count}")
-        narrow = writer.op(f"trunc nuw nsw i64 {first} to i32")
-        numbers = [writer.op(f"add i32 {narrow}, {row}") for row in range(rows.count)]
-        x, y, z = self._tids
-        self._values[x] = rows.value("i32", ["0"] * rows.count, 1)
-        if height > 1:
-            low = numbers
-            if depth > 1:
-                low = [writer.op(f"urem i32 {number}, {height}") for number in numbers]
-            self._values[y] = rows.value("i32", low, 0)
-        if depth > 1:
-            high = [writer.op(f"udiv i32 {number}, {height}") for number in numbers]
-            self._values[z] = rows.value("i32", high, 0)
-        return self._tail(self._slots.group, layout.groups) if layout.tail else None
 
 
 def block_parameters(function: Function) -> str:

@@ -10,7 +10,7 @@ from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.types import size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from nbrt.backends.cpu.simt.lanes.analysis.row_strides import RowStrides
     from nbrt.backends.cpu.simt.lanes.vectors.rows import RowWriter
@@ -46,6 +46,7 @@ class SpillSlots:
         self._groups = groups
         self._slots: dict[str, str] = {}
         self._offsets: dict[str, int] = {}
+        self._uniform: set[str] = set()
         self._record = ""
         self._masks: dict[str, str] = {}
         self._frames: dict[str, tuple[str, int, bool]] = {}
@@ -90,10 +91,13 @@ class SpillSlots:
 
     # -- kept values ----------------------------------------------------------------------------
 
-    def add_all(self, names: Iterable[str], owners: Mapping[str, str]) -> None:
+    def add_all(
+        self, names: Iterable[str], owners: Mapping[str, str], uniform: Collection[str]
+    ) -> None:
         """Allocate slots for values; those of a group of one lane are beside each other.
 
-        A value uses the slot of its owner, if it has one and groups have one lane.
+        A value uses the slot of its owner, if it has one and groups have one lane. Values that are
+        `uniform` in the block have one slot for all groups.
 
         A group of one lane accesses few bytes of each array of slots, and arrays at distances of
         powers of two have their slots in one set of the cache.
@@ -102,6 +106,15 @@ class SpillSlots:
             for name in names:
                 self.add(name)
             return
+        for name in uniform:
+            self._slots[name] = self.allocate(1, self._kind(name))
+        self._uniform |= set(uniform)
+        names = [name for name in names if name not in self._uniform]
+        owners = {
+            name: owner
+            for name, owner in owners.items()
+            if name not in self._uniform and owner not in self._uniform
+        }
         sizes = {name: size_of(self._kind(name)) for name in names if name not in owners}
         end = 0
         for name, size in sorted(sizes.items(), key=lambda pair: -pair[1]):
@@ -119,9 +132,23 @@ class SpillSlots:
         """Allocate slots for a value."""
         self._slots[name] = self.allocate(self._groups, self._kind(name))
 
+    def is_uniform(self, name: str) -> bool:
+        """Return whether a value has one slot for all groups.
+
+        A region must load it before the first group stores another value.
+        """
+        return name in self._uniform
+
     def keeps(self, name: str) -> bool:
         """Return whether a value has slots."""
         return name in self._slots
+
+    def share(self, first: str, second: str) -> bool:
+        """Return whether two values have the same slots."""
+        if not (self.keeps(first) and self.keeps(second)):
+            return False
+        slots = [(self._slots[name], self._offsets.get(name)) for name in (first, second)]
+        return slots[0] == slots[1]
 
     def add_mask(self, wait: str) -> None:
         """Allocate masks of the threads that continue from a place."""
@@ -140,6 +167,8 @@ class SpillSlots:
 
     def _at(self, name: str, kind: str) -> str:
         """Return the address of the slot of a value."""
+        if name in self._uniform:
+            return self._slots[name]
         if name in self._offsets:
             records = self._slots[name]
             at = self._writer.op(f"getelementptr {self._record}, ptr {records}, i64 {self.group}")

@@ -82,17 +82,19 @@ class Advances:
                     if step:
                         self._counters[phi.name] = step
 
-    def of(self, pointer: Operand) -> Advance | None:
+    def of(self, pointer: Operand, *, runs: bool = False) -> Advance | None:
         """Return how far an iteration, or the next block, moves an address, in bytes.
 
         Returns None if it is not known, and for distances that processors prefetch: loops whose
-        distance is known when the code is written.
+        distance is known when the code is written. They do not prefetch that either if each thread
+        accesses another short run, so that `runs` is true.
         """
         home = self._home.get(pointer.text)
         inside = [blocks for blocks in self._loops if home in blocks]
         if inside:
             found = self._find(pointer, min(inside, key=len), _MAX_DEPTH)
-            return found if found is not None and found.by is not None else None
+            is_far = found is not None and (found.by is not None or (runs and found != _STILL))
+            return found if is_far else None
         if home in self._in_loops or not self._has_rows:
             return None
         found = self._find(pointer, None, _MAX_DEPTH)
@@ -180,6 +182,23 @@ class Prefetches:
         self._advances = advances
         self._definitions = definitions
         self._values = values
+
+    def write_run(self, item: Instruction, pointer: Value) -> None:
+        """Prefetch what a load of a vector, part of a run of one thread, will use soon."""
+        if item.opcode != "load" or not item.type.startswith("<"):
+            return
+        advance = self._advances.of(item.operands[0], runs=True)
+        if advance is None:
+            return
+        distance = str(advance.factor)
+        if advance.by is not None:
+            factor = self._uniform(advance.by) if advance.by.type == "i64" else None
+            if factor is None:
+                return
+            distance = self._writer.op(f"mul i64 {factor}, {advance.factor}")
+        self._writer.notes["the next iteration is prefetched"] = None
+        # Runs begin anywhere in a line; the last byte of the run before is in their first line.
+        self._prefetch(pointer.text, distance, [size_of(item.type) - 1], is_store=False)
 
     def write(self, item: Instruction, pointer: Value) -> None:
         """Prefetch what a load or a store of neighbouring elements will use soon."""
