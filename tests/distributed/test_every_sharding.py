@@ -32,6 +32,13 @@ TORCH = DrawCase("standard_normal", {}, "float64", "torch")
 CASES = tuple(draw_cases())
 EACH = 29
 
+ALL_SHARDINGS = os.environ.get("NBRT_ALL_SHARDINGS") == "1"
+"""Whether all are tried, as `make shardings` does."""
+
+MANY_SHARDINGS = 10_000
+PART = 7
+"""Of so many shardings every seventh is tried, and each mesh and each list of placements has its turn."""
+
 
 def on_all_ranks(
     case: DrawCase, wanted: tuple[Sharding, ...], gather: bool = False, ranks: int = MAX_RANKS
@@ -47,6 +54,8 @@ def test_every_mesh_placement_and_shape_gives_the_single_device_bits(
     # Also meshes with dimensions of one rank; no rank is off the mesh, which costs a third less.
     every = tuple(shardings(mesh_shapes([mesh_ndim]), SHAPES))
     assert len(every) == count
+    if count > MANY_SHARDINGS and not ALL_SHARDINGS:
+        every = every[::PART]
     for ranks in range(1, MAX_RANKS + 1):
         wanted = tuple(one for one in every if math.prod(one.mesh) == ranks)
 
@@ -56,7 +65,7 @@ def test_every_mesh_placement_and_shape_gives_the_single_device_bits(
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda number: str(CASES[number]))
 def test_every_distribution_and_dtype_gives_the_single_device_bits(number: int) -> None:
     case = CASES[number]
-    if os.environ.get("NBRT_ALL_SHARDINGS") == "1":  # `make shardings`
+    if ALL_SHARDINGS:
         shapes = THREE_COLUMNS if has_arrays(case) else SHAPES
         wanted = tuple(shardings(mesh_shapes(), shapes))
     else:

@@ -88,9 +88,9 @@ class Pair:
 
     def check(self, at: object) -> None:
         """Compare what the pools say, but for the addresses."""
+        assert self.fake.reserved() == self.real.reserved(), at
         found = [
             (
-                pool.reserved(),
                 pool.segment_counts(),
                 sorted((each.stream, each.is_small, each.nbytes) for each in pool.segments()),
             )
@@ -129,6 +129,10 @@ def cases() -> Iterator[Any]:
             yield pytest.param(name, kind, marks=[pytest.mark.slow] * is_slow)
 
 
+WHOLE = 16
+"""Every such event of a trace all segments are compared; what is reserved, after each."""
+
+
 @pytest.mark.parametrize(("name", "kind"), list(cases()))
 def test_traces_reserve_the_same(
     name: str, kind: str, make_pair: Callable[[str, int], Pair], simulation: ModuleType
@@ -140,7 +144,10 @@ def test_traces_reserve_the_same(
             pair.allocate(event.block, event.nbytes, event.stream)
         elif event.block in pair.blocks:
             pair.free(event.block)
-        pair.check((number, event))
+        if number % WHOLE == 0:
+            pair.check((number, event))
+        else:
+            assert pair.fake.reserved() == pair.real.reserved(), (number, event)
     pair.close()
 
 
