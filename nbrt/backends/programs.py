@@ -17,6 +17,7 @@ __all__ = [
     "Check",
     "CheckableProgram",
     "CheckingPlan",
+    "PackedPlan",
     "Plan",
     "PlanWithSource",
     "PreparablePlan",
@@ -49,6 +50,15 @@ class Plan(Protocol):
 
     def launch(self, queue: Queue, *args: Any) -> None:
         """Check the arguments, compile for their types if necessary, and enqueue the launch."""
+        ...
+
+
+@runtime_checkable
+class PackedPlan(Plan, Protocol):
+    """A plan that takes the arguments as the tuple that its caller has: this saves copies."""
+
+    def launch_packed(self, queue: Queue, args: tuple[Any, ...]) -> None:
+        """Do as ``launch(queue, *args)``."""
         ...
 
 

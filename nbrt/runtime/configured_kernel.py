@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt import config
 from nbrt.backends.interface import CheckableProgram
+from nbrt.backends.programs import PackedPlan
 from nbrt.errors import ArgumentTypeError, NotSupportedError
 from nbrt.runtime.programs import BoundProgram, forget_at_end
 from nbrt.runtime.stream import Stream, current_stream
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from nbrt.compilation.future import CompileFuture
     from nbrt.runtime.inspection import Inspection
     from nbrt.typing import DeviceLike, Dim3
+
+    _Launch = Callable[..., None]
 
 __all__ = ["ConfiguredKernel"]
 
@@ -51,9 +54,9 @@ class ConfiguredKernel:
         self._label = source.__qualname__
         self._is_empty = 0 in grid
         self._plans: dict[tuple[DeviceInterface, int], tuple[BoundProgram, Plan]] = {}
-        # The latest stream, its plan's `launch` and its program. Replaced at once: threads that
-        # launch on different streams may share this.
-        self._last: tuple[Stream | None, Any, BoundProgram | None] = (None, None, None)
+        # The latest stream, the functions of `_launch_on` and the program. Replaced at once:
+        # threads that launch on different streams may share this.
+        self._last: tuple[Stream | None, Any, Any, BoundProgram | None] = (None,) * 4
         self.grid = grid
         self.block = block
         self.stream = stream
@@ -112,8 +115,11 @@ class ConfiguredKernel:
     def __repr__(self) -> str:
         return f"<{self._label}[{self.grid}, {self.block}, {self.stream}, {self.shared}]>"
 
-    def _launch_on(self, stream: Stream, args: tuple[Any, ...]) -> Callable[..., None]:
-        """Return the `launch` of the plan for a stream's device, of a program that is current."""
+    def _launch_on(self, stream: Stream, args: tuple[Any, ...]) -> tuple[_Launch, _Launch | None]:
+        """Return the `launch` of the plan for a stream's device, of a program that is current.
+
+        The second function is its `launch_packed`. None: all launches go through `Stream.enqueue`.
+        """
         interface, index = stream.interface, stream.queue.index
         bound = self.kernel.bound(interface)
         known = self._plans.get((interface, index))
@@ -127,9 +133,11 @@ class ConfiguredKernel:
             from nbrt.runtime.compiling import defer_until_compiled
 
             defer_until_compiled(self, stream, bound.program, plan, args)
-        launch = plan.launch
-        self._last = (stream, launch, bound)
-        return launch
+        launch, packed = plan.launch, None
+        if isinstance(plan, PackedPlan) and stream.record_use is None:
+            packed = plan.launch_packed
+        self._last = (stream, launch, packed, bound)
+        return launch, packed
 
     def forget(self, interface: DeviceInterface) -> None:
         """Drop the plans of a backend."""
@@ -137,7 +145,7 @@ class ConfiguredKernel:
             self._plans.pop(key, None)
         stream = self._last[0]
         if stream is not None and stream.interface is interface:
-            self._last = (None, None, None)
+            self._last = (None,) * 4
 
     def plan_on(self, device: Device, interface: DeviceInterface, program: Program) -> Plan:
         """Return a new plan for a device.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import threading
 from _thread import get_ident
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nbrt.backends.cpu.crash import LAST_LAUNCH
 from nbrt.backends.cpu.interrupts import forget_tick, main_runner, run_stoppable
 from nbrt.backends.cpu.queue_items import BoundLaunch, Brevity, Record
+from nbrt.backends.cpu.turns import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,17 +45,22 @@ _LAUNCHES = 8
 _DOUBTFUL = 8
 """Launches that are measured by processor time after one that took long by the clock."""
 
+_MEASURED = 2 * _DOUBTFUL
+"""Launches whose begin is measured, too, after a time between two ends that was not brief.
+
+In a burst, the time between the ends of two launches is an upper bound for the second one.
+"""
+
 _LONG = 2
 """How many of these must be long: the host of a virtual machine may take time of one of them."""
 
 _TINY_NS = 5_000
 """Threads run shorter launches in turn: exchanging the interpreter's lock would take longer."""
 
-_turn = threading.RLock()
+_turn, _NO_TURN = Turn(), Turn()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release
-    )
+    os.register_at_fork(after_in_child=_turn.reset)
+    os.register_at_fork(after_in_child=_NO_TURN.reset)
 
 
 class _Program(Protocol):
@@ -95,8 +100,8 @@ class BriefLaunches(Brevity):
     """
 
     __slots__ = (
-        "_bound", "_clock", "_crash_text", "_doubts", "_entry", "_long", "_plan", "_program",
-        "_row", "_short_row", "_total", "_turn",
+        "_bound", "_clock", "_crash_text", "_doubts", "_entry", "_latest", "_long", "_measured",
+        "_plan", "_program", "_row", "_short_row", "_total", "_turn",
     )  # fmt: skip
 
     def __init__(
@@ -116,61 +121,83 @@ class BriefLaunches(Brevity):
         self._bound: dict[Runner, BoundLaunch] = {}
         self._row = self._short_row = 0
         self._doubts = self._long = 0
+        self._measured = _MEASURED
         self._clock: Callable[[], int] = perf_counter_ns
-        self._turn: threading.RLock | None = None
+        self._turn: Turn | None = None
+        self._latest: tuple[Any, Any, Any, int] = (None, None, None, 0)
 
-    def run(self, queue: WorkerQueue, args: tuple[Any, ...]) -> bool:
+    def run(self, queue: WorkerQueue, args: tuple[Any, ...], turn: Turn | None = None) -> bool:
         """Run a launch in this thread if the queue is idle; return whether it was run.
 
-        An exception of the kernel becomes the failure of the queue.
+        An exception of the kernel becomes the failure of the queue. `turn` is given to a launch
+        that has waited for other threads.
 
         Raises
         ------
         Exception
             Of an argument, or of a signal handler, which has ended the launch.
         """
-        if not queue.is_ready:
-            queue.drain()
-        with self._turn or queue.turn:
-            runner = queue.runner
-            stops, bound = runner.stops, self._bound.get(runner)
-            if bound is None or bound.stops != stops:
-                bound = self._bind(runner, stops)
-            record, native, _ = bound
-            ident = get_ident()
-            owner = [ident]
-            is_main = ident == main_runner.ident
-            before = main_runner.record
-            clock = self._clock
-            begin = clock()
-            try:
-                if not queue.is_ready or queue.owner is not None or runner.stops != stops:
-                    return False
-                queue.owner = owner
-                runner.record = record
-                LAST_LAUNCH[0] = self._crash_text
-                if is_main:
-                    # As `run_stoppable` does: signals end the launch, and come out of this call.
-                    main_runner.record = record
-                    if not main_runner.is_watched:
-                        main_runner.watch()
-                native(*args)
-            except Exception as error:
-                if not record.has_raised:
-                    raise
-                record.note(error)
-                queue.fail(error, self._plan.label)
-            finally:
-                # No calls, so that no signal handler interrupts before the queue is released.
-                if is_main:
-                    main_runner.record = before
-                if queue.owner is owner:
-                    runner.record = None
-                    queue.owner = None
-            elapsed = clock() - begin
+        if turn is None:
+            if not queue.is_ready:
+                queue.drain()
+            turn = self._turn or queue.turn
+            if turn.waiting or turn.owner is not None:
+                return turn.run(functools.partial(self.run, queue, args, _NO_TURN))
+        runner, record, native, stops = self._latest
+        if runner is not queue.runner or runner.stops != stops:
+            runner, record, native, stops = self._use(queue.runner)
+        ident = get_ident()
+        is_main = ident == main_runner.ident
+        owner = main_runner.owner if is_main else [ident]
+        before, is_begun = main_runner.record, False
+        clock, measured = self._clock, self._measured
+        begin = clock() if measured else queue.last_end
+        try:
+            # No call comes between these tests and the assignments behind them.
+            if not queue.is_ready or queue.owner is not None or runner.stops != stops:
+                return False
+            queue.owner = turn.owner = owner
+            is_begun = True
+            runner.record = record
+            LAST_LAUNCH[0] = self._crash_text
+            if is_main:
+                # As `run_stoppable` does: signals end the launch, and come out of this call.
+                main_runner.record = record
+                if not main_runner.is_watched:
+                    main_runner.watch()
+            native(*args)
+        except Exception as error:
+            if not record.has_raised:
+                raise
+            record.note(error)
+            queue.fail(error, self._plan.label)
+        finally:
+            # No calls before the last one, so that no signal handler interrupts before the queue
+            # and the turn are released.
+            if is_main:
+                main_runner.record = before
+            if is_begun:
+                runner.record = queue.owner = turn.owner = None
+                latch = turn.latch
+                if latch is not None:
+                    turn.latch = None
+                    latch.release()
+        end = clock()
+        if measured:
+            self._measured = measured - 1
+        queue.last_end = end
+        elapsed = end - begin
         if elapsed >= BRIEF_NS or self._doubts:
-            self._judge(record, elapsed)
+            self._judge(record, elapsed, is_exact=measured > 0)
         return True
+
+    def _use(self, runner: Runner) -> tuple[Runner, Record, Callable[..., object], int]:
+        """Return what launches of a runner need, and keep it for the next launch."""
+        stops, bound = runner.stops, self._bound.get(runner)
+        if bound is None or bound.stops != stops:
+            bound = self._bind(runner, stops)
+        latest = self._latest = (runner, *bound)
+        return latest
 
     def run_in_thread(self, runner: Runner, args: tuple[Any, ...]) -> None:
         """Run a launch in the thread of a stream, and measure it."""
@@ -213,13 +240,16 @@ class BriefLaunches(Brevity):
         self._row = self._short_row = 0
         self.are_expected = self.are_short = False
 
-    def _judge(self, record: Record, elapsed: int) -> None:
+    def _judge(self, record: Record, elapsed: int, *, is_exact: bool) -> None:
         """Learn from the time of a launch that was expected to be brief.
 
         By the clock, a launch is also long if the thread had to wait for the interpreter's lock or
         for a processor. So the next ones are measured by their processor time, which costs more.
+        A time that is not exact includes the time since the launch before.
         """
-        if self._doubts:
+        if not is_exact:
+            self._measured = _MEASURED
+        elif self._doubts:
             self._turn = _turn if elapsed < _TINY_NS else None
             self._doubts -= 1
             if elapsed >= BRIEF_NS:
@@ -231,6 +261,7 @@ class BriefLaunches(Brevity):
                 self._clock = perf_counter_ns
         else:
             self._doubts, self._long = _DOUBTFUL, 0
+            self._measured = _MEASURED
             self._clock = thread_time_ns
             forget_tick(record)
 
@@ -239,4 +270,5 @@ class BriefLaunches(Brevity):
         entry: Any = self._entry
         native = functools.partial(entry, ctypes.addressof(record))
         bound = self._bound[runner] = BoundLaunch(record, native, stops)
+        self._latest = (None, None, None, 0)
         return bound

@@ -125,15 +125,18 @@ class _MainRunner(Runner):
     ----------
     ident : int
         The main thread's identifier.
+    owner : list of int
+        The same as an owner of queues.
     is_watched : bool
         Whether the ticker is awake.
     """
 
-    __slots__ = ("_begin", "_thread", "ident", "is_watched")
+    __slots__ = ("_begin", "_thread", "ident", "is_watched", "owner")
 
     def __init__(self) -> None:
         super().__init__()
         self.ident = threading.main_thread().ident or 0
+        self.owner = [self.ident]
         self.is_watched = False
         self._begin = threading.Event()
         self._thread: threading.Thread | None = None

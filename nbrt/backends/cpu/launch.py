@@ -271,6 +271,10 @@ class CpuPlan:
         return self._program.captures
 
     def launch(self, queue: Queue, *args: Any) -> None:
+        """Launch, as `launch_packed`."""
+        self.launch_packed(queue, args)
+
+    def launch_packed(self, queue: Queue, args: tuple[Any, ...]) -> None:
         """Run all blocks: at once on the default stream, or if brief; else in the stream's thread.
 
         Raises
@@ -320,7 +324,7 @@ class CpuPlan:
             # and a kernel that has started must not be launched again.
             converted = self._converted(error, args)
             if converted is not None:
-                self.launch(queue, *converted)
+                self.launch_packed(queue, converted)
                 return
             self._explain(error, args)
             raise
@@ -382,12 +386,7 @@ class CpuPlan:
     def native_entry(self, args: tuple[object, ...]) -> NativeEntry | None:
         """Return the entry function for the types of the arguments; None in checked mode.
 
-        Raises
-        ------
-        ArgumentTypeError
-            If the number or a type of the arguments does not fit.
-        CompileError
-            If the kernel does not compile for these types.
+        It raises as `prepare`.
         """
         return None if self._check is not None else self._entry.native(args)
 

@@ -25,6 +25,7 @@ from nbrt.backends.cpu.queue_items import (
     Wait,
     label_of,
 )
+from nbrt.backends.cpu.turns import Turn, wait_for_owner
 from nbrt.backends.stream_failure import StreamFailure
 from nbrt.errors import NbrtCleanupWarning, StreamError
 
@@ -36,9 +37,6 @@ __all__ = ["WorkerQueue"]
 _IDLE_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 """The period at which a waiting thread checks for cancellation."""
-
-_MAX_OWNER_POLL = 1e-3
-"""The longest period at which the thread of a queue looks for the end of work in another thread."""
 
 
 class WorkerQueue:
@@ -72,7 +70,9 @@ class WorkerQueue:
         back, so the tests and the assignment that follows them are one step.
     runner : Runner
         Ends the launches of the queue.
-    turn : threading.RLock
+    last_end : int
+        The clock at the end of the latest brief launch.
+    turn : Turn
         Makes threads that run launches of the queue themselves wait for each other.
     """
 
@@ -87,7 +87,8 @@ class WorkerQueue:
         self._thread: threading.Thread | None = None
         self.owner: list[int] | None = None
         self.is_ready = True
-        self.turn = threading.RLock()
+        self.turn = Turn()
+        self.last_end = 0
         # An item counts as completed just before those that wait for it wake, and as ended after.
         self._submitted = self._completed = self._ended = 0
         self._failure: StreamFailure | None = None
@@ -314,7 +315,7 @@ class WorkerQueue:
             if kind is Stop:
                 return
             while self.owner is not None:
-                self._wait_for_owner()
+                wait_for_owner(self)
             # No call comes between the test of the owner and the claim.
             if kind is QueuedWork:
                 if item.is_claimed:  # a thread that waits for it has run it
@@ -359,13 +360,6 @@ class WorkerQueue:
             and not self.runner.is_stopping
         ):
             self.is_ready = True
-
-    def _wait_for_owner(self) -> None:
-        """Wait until no thread has reserved the queue; an interrupt could prevent a message."""
-        seconds = 0.0
-        while self.owner is not None:
-            time.sleep(seconds)
-            seconds = min(_MAX_OWNER_POLL, 2 * seconds + 10e-6)
 
     def _claim(self, work: QueuedWork, owner: list[int]) -> bool:
         """Reserve the queue for its first pending item, if no thread has begun it."""

@@ -334,17 +334,15 @@ def test_several_threads_and_streams_give_the_results_of_one() -> None:
 
 
 class _Clock:
-    """Stands in for a clock: each launch takes the next of some times."""
+    """Stands in for a clock, which only launches and `idle` advance."""
 
     def __init__(self) -> None:
         self.elapsed = 0
-        self._now = 0
-        self._is_begun = False
+        """Of each launch."""
+        self.now = 10**9
 
     def __call__(self) -> int:
-        self._is_begun = not self._is_begun
-        self._now += 0 if self._is_begun else self.elapsed
-        return self._now
+        return self.now
 
 
 @pytest.fixture
@@ -364,8 +362,16 @@ def plan() -> CpuPlan:
     return CpuProgram(affine.function, cache=False).plan(0, (1, 1, 1), (4, 1, 1))
 
 
-def _runner(plan: CpuPlan) -> Callable[[WorkerQueue], bool]:
+def _runner(plan: CpuPlan, *clocks: _Clock) -> Callable[[WorkerQueue], bool]:
     x = np.zeros(4)
+    entry: Any = plan.brief._entry
+
+    def timed(*args: Any) -> None:
+        entry(*args)
+        for clock in clocks:
+            clock.now += clock.elapsed
+
+    plan.brief._entry = timed  # type: ignore[assignment]
 
     def run(queue: WorkerQueue) -> bool:
         """Launch; tell whether the launch ran here."""
@@ -382,7 +388,7 @@ def test_which_launches_are_expected_to_be_brief(
     clocks: tuple[_Clock, _Clock], plan: CpuPlan
 ) -> None:
     wall, processor = clocks
-    queue, run = WorkerQueue(0, 0, "a queue"), _runner(plan)
+    queue, run = WorkerQueue(0, 0, "a queue"), _runner(plan, *clocks)
     needed = brief_launches._LAUNCHES
     assert not any(run(queue) for _ in range(needed))
     assert run(queue)
@@ -398,6 +404,38 @@ def test_which_launches_are_expected_to_be_brief(
         assert not run(queue)
     wall.elapsed = processor.elapsed = 0
     assert [run(queue) for _ in range(needed + 1)][-1]
+    queue.close()
+
+
+@pytest.mark.parametrize("gap", [0, 10**6])
+@pytest.mark.parametrize("brief_before", [0, 1, 5, 100])
+def test_long_launches_go_to_the_thread_again(
+    clocks: tuple[_Clock, _Clock], plan: CpuPlan, gap: int, brief_before: int
+) -> None:
+    """Whether or not the host does something else between launches."""
+    wall, processor = clocks
+    queue, run = WorkerQueue(0, 0, "a queue"), _runner(plan, *clocks)
+    for _ in range(brief_launches._LAUNCHES):
+        run(queue)
+    for _ in range(brief_before):
+        assert run(queue)
+        wall.now += gap
+    wall.elapsed = processor.elapsed = 10**6
+    # One by the time since the last end, one by the clock, two by the processor time.
+    assert [run(queue) for _ in range(6)][-2:] == [False, False]
+    queue.close()
+
+
+def test_the_time_between_brief_launches_does_not_count(
+    clocks: tuple[_Clock, _Clock], plan: CpuPlan
+) -> None:
+    wall, _ = clocks
+    queue, run = WorkerQueue(0, 0, "a queue"), _runner(plan, *clocks)
+    for _ in range(brief_launches._LAUNCHES):
+        run(queue)
+    for _ in range(100):
+        assert run(queue)
+        wall.now += 10**9
     queue.close()
 
 
