@@ -77,7 +77,8 @@ def numba_forms(work: Work, problem: Problem, cores: int) -> Forms:
     numba.set_num_threads(min(cores, numba.config.NUMBA_NUM_THREADS))
     arguments = problem.arguments
     for name, fast in (("Numba prange", False), ("Numba prange, fast", _FAST)):
-        function = numba.njit(parallel=True, fastmath=fast, cache=True)(plain)
+        # Numba's cache on disk does not tell the flags of fast-math apart.
+        function = numba.njit(parallel=True, fastmath=fast, cache=not fast)(plain)
         yield Form(name, lambda function=function: function(*arguments), arguments[0])
 
 

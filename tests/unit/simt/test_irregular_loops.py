@@ -51,6 +51,53 @@ def test_a_product_of_sparse_rows(dtype: Any, index: Any) -> None:
         np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.parametrize("index", [np.int16, np.int32, np.int64, np.uint32, np.uint64])
+@pytest.mark.parametrize("block", [1, 32, 48])
+def test_ranges_with_loaded_limits_wrap_around_below_zero(index: Any, block: int) -> None:
+    """Negative counters count from the end of the array; ranges may cross zero, or be empty."""
+
+    def kernel(out, kept, x, limits):
+        row = cuda.grid(1)
+        if row < out.shape[0]:
+            total = out.dtype.type(0)
+            last = limits[row, 0]
+            for i in range(limits[row, 0], limits[row, 1]):
+                total += x[i] + i
+                last = i
+            for i in range(limits[row, 1] - 3, limits[row, 1], 2):
+                total += 2 * x[i]
+            out[row] = total
+            kept[row] = last
+
+    generator = np.random.default_rng(8)
+    least = -90 if np.issubdtype(index, np.signedinteger) else 3
+    limits = generator.integers(least, 100, (90, 2)).astype(index)
+    limits[0], limits[1] = (least, 100), (99, 99)
+    limits[:, 1] = np.maximum(limits[:, 1], index(3))
+    x = generator.integers(-50, 50, 100)
+    out, kept = np.zeros((2, 90), np.int64)
+    kind = _kind(kernel, -(-90 // block), block, out, kept, x, limits)[0]
+    assert kind in ("threads", "lanes")
+    for row, (start, stop) in enumerate(limits.tolist()):
+        places = list(range(start, stop))
+        total = sum(x[i] + i for i in places) + 2 * (x[stop - 3] + x[stop - 1])
+        assert out[row] == total
+        assert kept[row] == (places or [start])[-1]
+
+
+def test_a_loop_with_a_loaded_start_has_a_form_without_tests_for_negative_indices() -> None:
+    """LLVM makes two loops of it: one has a conditional move for each array, the other none."""
+    arrays = np.zeros(8, np.float32), np.zeros(8, np.int32)
+    code = nbrt.kernel(_product).inspect(
+        arrays[0], arrays[0], arrays[1], np.zeros(9, np.int32), arrays[0], block=64
+    )
+    assert code.lowering.kind == "threads"
+    loops = [loop for loop in code.loops if loop.depth == max(each.depth for each in code.loops)]
+    assert len(loops) >= 2
+    assert "asm sideeffect" in code.llvm  # in the form for negative starts
+    assert code.llvm.count("= fmul") >= 2
+
+
 def test_rows_of_a_matrix_in_a_block_of_two_dimensions() -> None:
     def kernel(out, x, lengths):
         i, j = cuda.grid(2)

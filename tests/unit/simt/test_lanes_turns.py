@@ -185,3 +185,134 @@ def test_large_turns_are_lanes_not_coroutines() -> None:
         out = np.zeros(16, np.int32)
         plan(out, BYTES)
     assert out.sum() == BYTES.size
+
+
+@pytest.mark.parametrize("block", [32, 64, 256, (16, 8)])
+@pytest.mark.parametrize("columns", [0, 1, 63, 64, 255, 256, 257, 1000, 1024])
+def test_rows_of_blocks_with_full_and_partial_iterations(block: Any, columns: int) -> None:
+    """Iterations of all threads have no masks; the last one may be of some threads."""
+
+    def kernel(out: Any, x: Any) -> None:
+        parts = cuda.shared.array(256, float32)
+        t = cuda.threadIdx.x + cuda.blockDim.x * cuda.threadIdx.y
+        threads = cuda.blockDim.x * cuda.blockDim.y
+        row = cuda.blockIdx.x
+        total = float32(0)
+        for i in range(t, x.shape[1], threads):
+            total += x[row, i]
+        parts[t] = total
+        cuda.syncthreads()
+        whole = float32(0)
+        for k in range(threads):
+            whole += parts[k]
+        for i in range(t, x.shape[1], threads):
+            out[row, i] = x[row, i] - whole
+
+    x = RNG.integers(0, 100, (3, columns)).astype(np.float32)
+    expected = x - x.sum(axis=1, keepdims=True)
+    agree(kernel, 3, block, np.zeros_like(x), x, expected=expected)
+
+
+@GRIDS
+def test_strided_loops_with_barriers_inside_a_loop(grid: int, block: int) -> None:
+    def kernel(out: Any, x: Any, rows: Any) -> None:
+        counts = cuda.shared.array(8, int32)
+        t = cuda.threadIdx.x
+        for row in range(cuda.blockIdx.x, rows, cuda.gridDim.x):
+            if t < 8:
+                counts[t] = row
+            cuda.syncthreads()
+            for i in range(t, x.size, cuda.blockDim.x):
+                cuda.atomic.add(counts, x[i] % 8, row + 1)
+            cuda.syncthreads()
+            if t < 8:
+                out[row, t] = counts[t]
+            cuda.syncthreads()
+
+    rows = np.arange(5, dtype=np.int32)[:, None]
+    expected = rows + (rows + 1) * np.bincount(BYTES % 8, minlength=8).astype(np.int32)
+    agree(kernel, grid, block, np.zeros((5, 8), np.int32), BYTES, 5, expected=expected)
+
+
+@GRIDS
+@pytest.mark.parametrize("least", [0, 1, 40, 1000])
+def test_threads_that_return_before_a_strided_loop(grid: int, block: int, least: int) -> None:
+    def kernel(out: Any, x: Any, least: Any) -> None:
+        sums = cuda.shared.array(1, int32)
+        t = cuda.threadIdx.x
+        if t == 0:
+            sums[0] = 0
+        cuda.syncthreads()
+        if t >= least:
+            return
+        for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+            cuda.atomic.add(sums, 0, int32(x[i]))
+        cuda.syncthreads()
+        out[cuda.grid(1)] = sums[0]
+
+    threads = grid * block
+    own = np.array([REALS[k::threads].sum() for k in range(threads)], np.int32)
+    own = np.where(np.arange(threads) % block < least, own, 0).reshape(grid, block)
+    expected = np.where(np.arange(block) < least, own.sum(axis=1, keepdims=True), 0)
+    agree(
+        kernel, grid, block, np.zeros(threads, np.int32), REALS, least,
+        expected=expected.ravel().astype(np.int32),
+    )  # fmt: skip
+
+
+@GRIDS
+def test_threads_that_return_from_a_strided_loop(grid: int, block: int) -> None:
+    def kernel(out: Any, x: Any) -> None:
+        sums = cuda.shared.array(1, int32)
+        t = cuda.threadIdx.x
+        if t == 0:
+            sums[0] = 0
+        cuda.syncthreads()
+        for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+            if x[i] > 95:
+                return
+            cuda.atomic.add(sums, 0, int32(x[i]))
+        cuda.syncthreads()
+        out[cuda.grid(1)] = sums[0]
+
+    threads = grid * block
+    own, stays = np.zeros(threads, np.int32), np.ones(threads, bool)
+    for i, value in enumerate(REALS):
+        stays[i % threads] &= value <= 95
+        own[i % threads] += int(value) * stays[i % threads]
+    whole = np.repeat(own.reshape(grid, block).sum(axis=1), block)
+    expected = np.where(stays, whole, 0).astype(np.int32)
+    agree(kernel, grid, block, np.zeros(threads, np.int32), REALS, expected=expected)
+
+
+@GRIDS
+def test_a_strided_loop_of_some_threads_and_two_in_a_row(grid: int, block: int) -> None:
+    def kernel(out: Any, x: Any, some: Any) -> None:
+        sums = cuda.shared.array(2, int32)
+        t = cuda.threadIdx.x
+        if t < 2:
+            sums[t] = 0
+        cuda.syncthreads()
+        last = -1
+        if t % 3 < some:
+            for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+                cuda.atomic.add(sums, 0, int32(x[i]))
+                last = i
+        for i in range(cuda.grid(1) + 7, x.size, cuda.gridsize(1)):
+            cuda.atomic.add(sums, 1, int32(x[i]))
+        cuda.syncthreads()
+        out[cuda.grid(1)] = sums[0] + 3 * sums[1] + 5 * last
+
+    threads = np.arange(grid * block)
+    first = np.array([REALS[k :: threads.size].sum() for k in threads], np.int64)
+    second = np.array([REALS[k + 7 :: threads.size].sum() for k in threads], np.int64)
+    for some in (0, 1, 3):
+        enters = threads % block % 3 < some
+        last = np.array([k + (REALS.size - 1 - k) // threads.size * threads.size for k in threads])
+        last = np.where(enters & (threads < REALS.size), last, -1)
+        sums = [np.where(enters, first, 0), second]
+        blocks = [np.repeat(part.reshape(grid, block).sum(axis=1), block) for part in sums]
+        agree(
+            kernel, grid, block, np.zeros(threads.size, np.int32), REALS, some,
+            expected=(blocks[0] + 3 * blocks[1] + 5 * last).astype(np.int32),
+        )  # fmt: skip

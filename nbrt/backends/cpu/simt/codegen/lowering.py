@@ -105,7 +105,7 @@ def lower(
     uses = ", ".join(sorted(kinds)) or "a loop"
     reason = f"threads of a block run in step as lanes of vectors ({uses})"
     why = Lowering("lanes", (reason, *notes, *places))
-    return Lowered(modules[0], f"{code.name}.block", why, more=tuple(modules[1:]))
+    return Lowered(modules[0], f"{code.name}.lanes", why, more=tuple(modules[1:]))
 
 
 def _lower_tiled(code: ThreadIR, kinds: set[str], places: Sequence[str]) -> Lowered | None:
@@ -123,7 +123,7 @@ def _lower_tiled(code: ThreadIR, kinds: set[str], places: Sequence[str]) -> Lowe
         f"thread fill the vector registers ({', '.join(sorted(kinds))})"
     )
     why = Lowering("lanes", (reason, *notes, *places))
-    return Lowered(text, f"{code.name}.block", why, is_tiled=True)
+    return Lowered(text, f"{code.name}.lanes", why, is_tiled=True)
 
 
 def lower_if_diverging(code: ThreadIR) -> Lowered | Lowering | None:
@@ -139,7 +139,7 @@ def lower_if_diverging(code: ThreadIR) -> Lowered | Lowering | None:
         return None
     reason = "threads leave a loop at different times: lanes of vectors, under masks"
     why = Lowering("lanes", (reason, *notes))
-    return Lowered(text, f"{code.name}.block", why)
+    return Lowered(text, f"{code.name}.lanes", why)
 
 
 def lower_if_spinning(

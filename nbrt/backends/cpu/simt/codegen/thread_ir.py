@@ -33,6 +33,8 @@ _PLACE = re.compile(
     rf'^define [^@\n]*(@"?{re.escape(placeholders.PLACE)}[0-9a-f]+"?)\(\)[^\n]*\{{.*?^\}}$',
     re.MULTILINE | re.DOTALL,
 )
+_NOTHING = re.compile(r'^ *(?:tail )?call void asm sideeffect "", ""\(\)[^\n]*\n', re.MULTILINE)
+"""Nothing, with an effect that LLVM has to assume: it makes two loops of one (`ranges`)."""
 _UNIFORM = "nounwind willreturn speculatable memory(none)"
 _WARP = "convergent nounwind willreturn memory(inaccessiblemem: readwrite)"
 _WAITING = "convergent nounwind"
@@ -102,7 +104,7 @@ def prepared_text(
     library: Any, name: str, block: tuple[int, int, int], *, places: bool = False
 ) -> str:
     """Return the module of a thread, with the attributes of markers and ranges of indices."""
-    text = str(library._get_module_for_linking())
+    text = _NOTHING.sub("", str(library._get_module_for_linking()))
     if places:
         text = _PLACE.sub(r"declare void \1() convergent nounwind", text)
     text = _OWN.sub(_inlined, text)

@@ -1,14 +1,21 @@
-"""Ranges whose step is a size of the grid or block, or a constant, which count upwards.
+"""Ranges that count upwards: by a size of the grid or block, by a constant, or from a loaded start.
 
 Numba counts the remaining iterations, which needs a division, and hides from LLVM that the counter
 grows and is never negative. If the step is known to be positive, the loop can compare the counter
 with its end.
+
+In ``for i in range(offsets[row], offsets[row + 1])`` nothing tells LLVM that ``i`` is not negative,
+and each access tests it, because negative indices count from the end. Each iteration therefore has
+a branch on the sign of the start, with something that LLVM does not merge behind it: LLVM makes two
+loops of one, and one of them has no such tests. Code in which the threads of a block run as lanes
+has no such branches (`thread_ir`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from llvmlite import ir as llvm_ir
 from numba.core import cgutils, ir, types
 from numba.core.datamodel.models import StructModel
 from numba.core.imputils import RefType, iternext_impl, lower_builtin
@@ -21,8 +28,6 @@ from nbrt.backends.cpu.simt.thread_context import ARGUMENT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llvmlite import ir as llvm
-
 __all__ = ["adapt_ranges"]
 
 _SIZES = ("gridsize.", "blockDim.", "gridDim.")
@@ -33,8 +38,8 @@ _MAX_STEP = 2**20
 def adapt_ranges(func_ir: Any) -> None:
     """Replace ``range`` if its step is a product of sizes of the launch, or a constant above 1.
 
-    A step of 1 needs no division. A constant is of type int64, and so is the counter, which cannot
-    overflow.
+    A step of 1 needs no division, and is replaced if the start is loaded. A constant is of type
+    int64, and so is the counter, which cannot overflow.
     """
     changed = False
     kept = _used_otherwise(func_ir)
@@ -45,7 +50,7 @@ def adapt_ranges(func_ir: Any) -> None:
             if (
                 call is not None
                 and statement.target.name not in kept
-                and _is_upward_range(func_ir, call)
+                and (_is_upward_range(func_ir, call) or _has_loaded_start(func_ir, call))
             ):
                 variable = block.scope.redefine("$simt_upward", loc=statement.loc)
                 marker = ir.Global("upward_range", upward_range, statement.loc)
@@ -73,11 +78,24 @@ def _used_otherwise(func_ir: Any) -> set[str]:
     return names
 
 
-def _is_upward_range(func_ir: Any, call: Any) -> bool:
-    if not isinstance(call, ir.Expr) or call.op != "call" or len(call.args) != 3 or call.kws:
+def _is_range(func_ir: Any, call: Any, count: int) -> bool:
+    """Return whether an expression is a call of ``range`` with a number of arguments."""
+    if not isinstance(call, ir.Expr) or call.op != "call" or len(call.args) != count or call.kws:
         return False
     callee = guard(get_definition, func_ir, call.func)
-    if not (isinstance(callee, ir.Global) and callee.value is range):
+    return isinstance(callee, ir.Global) and callee.value is range
+
+
+def _has_loaded_start(func_ir: Any, call: Any) -> bool:
+    """Return whether a range with the step 1 starts at an element of an array."""
+    if not _is_range(func_ir, call, 2):
+        return False
+    start = guard(get_definition, func_ir, call.args[0])
+    return isinstance(start, ir.Expr) and start.op in ("getitem", "static_getitem")
+
+
+def _is_upward_range(func_ir: Any, call: Any) -> bool:
+    if not _is_range(func_ir, call, 3):
         return False
     step = guard(find_const, func_ir, call.args[2])
     if type(step) is int:
@@ -105,14 +123,18 @@ def upward_range(*_: Any) -> Any:
 
 
 class _UpwardRange(types.SimpleIterableType):
-    def __init__(self, dtype: Any) -> None:
+    """`loaded` is whether the start is loaded, and the step 1."""
+
+    def __init__(self, dtype: Any, *, loaded: bool) -> None:
         self.dtype = dtype
-        super().__init__(f"simt_range({dtype})", _UpwardIterator(dtype))
+        self.loaded = loaded
+        super().__init__(f"simt_range({dtype}, {loaded})", _UpwardIterator(dtype, loaded=loaded))
 
 
 class _UpwardIterator(types.SimpleIteratorType):
-    def __init__(self, dtype: Any) -> None:
-        super().__init__(f"simt_range_iterator({dtype})", dtype)
+    def __init__(self, dtype: Any, *, loaded: bool) -> None:
+        self.loaded = loaded
+        super().__init__(f"simt_range_iterator({dtype}, {loaded})", dtype)
 
 
 @register_model(_UpwardRange)
@@ -127,7 +149,14 @@ class _IteratorModel(StructModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         number = kind.yield_type
         super().__init__(
-            manager, kind, [("at", types.CPointer(number)), ("stop", number), ("step", number)]
+            manager,
+            kind,
+            [
+                ("at", types.CPointer(number)),
+                ("start", number),
+                ("stop", number),
+                ("step", number),
+            ],
         )
 
 
@@ -137,39 +166,65 @@ class _Template(AbstractTemplate):
     def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
         if kws or not all(isinstance(types.unliteral(kind), types.Integer) for kind in args):
             return None
+        if len(args) == 2:  # as Numba types it
+            found = self.context.resolve_value_type(range).get_call_type(self.context, args, kws)
+            number = found.return_type.dtype
+            return signature(_UpwardRange(number, loaded=True), number, number)
         widest = max(types.unliteral(kind).bitwidth for kind in args)
         number = types.int32 if widest <= 32 else types.int64
-        return signature(_UpwardRange(number), number, number, number)
+        return signature(_UpwardRange(number, loaded=False), number, number, number)
 
 
 infer_global(upward_range, types.Function(_Template))
 
 
 @lower_builtin(upward_range, types.Integer, types.Integer, types.Integer)
-def _lower_range(context: Any, builder: llvm.IRBuilder, sig: Any, args: Any) -> llvm.Value:
+def _lower_range(context: Any, builder: llvm_ir.IRBuilder, sig: Any, args: Any) -> llvm_ir.Value:
     result = cgutils.create_struct_proxy(sig.return_type)(context, builder)
     result.start, result.stop, result.step = args
     return result._getvalue()
 
 
+@lower_builtin(upward_range, types.Integer, types.Integer)
+def _lower_loaded_range(
+    context: Any, builder: llvm_ir.IRBuilder, sig: Any, args: Any
+) -> llvm_ir.Value:
+    result = cgutils.create_struct_proxy(sig.return_type)(context, builder)
+    result.start, result.stop = args
+    result.step = result.start.type(1)
+    return result._getvalue()
+
+
 @lower_builtin("getiter", _UpwardRange)
-def _lower_getiter(context: Any, builder: llvm.IRBuilder, sig: Any, args: Any) -> llvm.Value:
+def _lower_getiter(context: Any, builder: llvm_ir.IRBuilder, sig: Any, args: Any) -> llvm_ir.Value:
     counted = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
     iterator = cgutils.create_struct_proxy(sig.return_type)(context, builder)
     iterator.at = cgutils.alloca_once_value(builder, counted.start)
-    iterator.stop, iterator.step = counted.stop, counted.step
+    iterator.start, iterator.stop, iterator.step = counted.start, counted.stop, counted.step
     return iterator._getvalue()
 
 
 @lower_builtin("iternext", _UpwardIterator)
 @iternext_impl(RefType.UNTRACKED)
 def _lower_iternext(
-    context: Any, builder: llvm.IRBuilder, sig: Any, args: Any, result: Any
+    context: Any, builder: llvm_ir.IRBuilder, sig: Any, args: Any, result: Any
 ) -> None:
     own = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
     here = builder.load(own.at)
-    goes_on = builder.icmp_signed("<", here, own.stop)
+    is_signed = sig.args[0].yield_type.signed
+    compare = builder.icmp_signed if is_signed else builder.icmp_unsigned
+    goes_on = compare("<", here, own.stop)
     result.set_valid(goes_on)
     with builder.if_then(goes_on):
+        if sig.args[0].loaded and is_signed:
+            with builder.if_then(builder.icmp_signed("<", own.start, own.start.type(0))):
+                _emit_nothing(builder)
         result.yield_(here)
-        builder.store(builder.add(here, own.step, flags=("nsw",)), own.at)
+        flag = "nsw" if is_signed else "nuw"
+        builder.store(builder.add(here, own.step, flags=(flag,)), own.at)
+
+
+def _emit_nothing(builder: llvm_ir.IRBuilder) -> None:
+    """Emit no instruction, in a way that LLVM has to assume an effect."""
+    kind = llvm_ir.FunctionType(llvm_ir.VoidType(), [])
+    builder.asm(kind, "", "", [], side_effect=True)

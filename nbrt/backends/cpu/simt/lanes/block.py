@@ -18,10 +18,12 @@ from nbrt.backends.cpu.simt.lanes.analysis.legality import (
     check_loops,
     check_spins,
     check_uniform,
+    may_leave_iterations_apart,
     may_return_before_others,
     uses_local_arrays,
 )
 from nbrt.backends.cpu.simt.lanes.analysis.reaching_values import merge_reaching_values
+from nbrt.backends.cpu.simt.lanes.analysis.reciprocals import multiply_by_reciprocals
 from nbrt.backends.cpu.simt.lanes.analysis.regions import (
     BarrierRegion,
     alias_of,
@@ -73,7 +75,7 @@ def one_lane_block(code: ThreadIR, registers: Registers, notes: list[str]) -> st
     Returns
     -------
     str
-        Text of a module that defines ``@<name>.block``.
+        Text of a module that defines ``@<name>.lanes``.
 
     Raises
     ------
@@ -82,7 +84,7 @@ def one_lane_block(code: ThreadIR, registers: Registers, notes: list[str]) -> st
     """
     block = _BlockWriter(code, partial=False, only_diverging=False, one_lane=True)
     block.jam_loops(registers)
-    text = block.text(f"{code.name}.block")
+    text = block.text(f"{code.name}.lanes")
     notes += block.notes
     return text
 
@@ -101,7 +103,7 @@ def lanes_block(
     code : ThreadIR
         One thread.
     symbol : str
-        Name of the block function; ``<name>.block`` by default.
+        Name of the block function; ``<name>.lanes`` by default.
     only_diverging : bool
         Refuse code without a divergent loop.
     notes : list of str, optional
@@ -117,7 +119,7 @@ def lanes_block(
     CannotLowerError
         If lanes cannot run the thread in step.
     """
-    symbol = symbol or f"{code.name}.block"
+    symbol = symbol or f"{code.name}.lanes"
     try:
         block = _BlockWriter(code, partial=False, only_diverging=only_diverging)
         if only_diverging and not block.has_divergent_loops:
@@ -158,12 +160,11 @@ class _BlockWriter:
         lanes = 1 if one_lane else choose_lane_count(function, cooperates=not only_diverging)
         self._layout = choose_layout(code.block, lanes, warps=has_warps)
         self._thread = split_at_barriers(function)
-        merge_reaching_values(self._thread)
         self._tids = [p.text for p in function.parameters[THREAD_PARAMETERS:][:3]]
         width = self._layout.width
-        self._divergence = Divergence(
-            function, self._thread_indices(), {self._tids[0]: width}, width
-        )
+        multiplies = width > 1 and multiply_by_reciprocals(function, self._find_divergence)
+        merge_reaching_values(self._thread)
+        self._divergence = self._find_divergence()
         if only_diverging and uses_local_arrays(function, self._divergence):
             raise ThreadsAreFasterError(
                 "a loop that threads leave at different times uses local arrays"
@@ -175,11 +176,14 @@ class _BlockWriter:
         find_regions(self._thread, interchanged)
         self._divergence.refine(region.level for region in self._thread.regions)
         self._rows = self._row_strides()
-        self._partial = partial or bool(interchanged)
+        self._partial = partial or may_leave_iterations_apart(self._thread)
         self._check()
         keep_values(self._thread, self._divergence.definitions)
         self._add_aliases()
         self._writer = RowWriter(width, self._layout.rows)
+        if multiplies:
+            note = "divisions by a value of all lanes are products with its reciprocal (fastmath)"
+            self._writer.notes[note] = None
         self._known: dict[str, Value] = {}
         used = {o.text for _, item in function.instructions() for o in item.operands}
         used |= {o.text for phi in self._thread.all_phis() for o in phi.operands}
@@ -222,6 +226,10 @@ class _BlockWriter:
         return runs_irregular_loops(self._function, self._divergence)
 
     # -- analysis --------------------------------------------------------------------------------
+
+    def _find_divergence(self) -> Divergence:
+        width = self._layout.width
+        return Divergence(self._function, self._thread_indices(), {self._tids[0]: width}, width)
 
     def _barrier_results(self) -> dict[str, Stride]:
         """Return the strides of the results of barriers, which are uniform."""
@@ -322,9 +330,8 @@ class _BlockWriter:
         self._slots.add_all(spilled, owners, uniform)
         for phi in self._interchanged_phis():
             self._slots.add(iteration_name(phi.name))
-        if self._partial:
-            for wait in (*self._thread.interchanged, *self._thread.barriers):
-                self._slots.add_mask(wait)
+        for wait in self._exits.masked:
+            self._slots.add_mask(wait)
 
     def _is_uniform(self, name: str) -> bool:
         """Return whether all threads of the block keep the same value."""
@@ -346,16 +353,33 @@ class _BlockWriter:
     # -- a region --------------------------------------------------------------------------------
 
     def _write_region(self, region: BarrierRegion, labels: dict[str, str]) -> None:
-        writer, groups = self._writer, self._layout.groups
-        loop = self._jammed.find(region) if self._jammed is not None else None
-        if loop is not None:
-            groups //= loop.threads
+        writer = self._writer
         writer.start(labels[region.wait])
         self._exits.begin_region(region)
         self._copies.begin_region(region)
         self._uniform = {
             name: self._slots.fetch(name) for name in region.loads if self._slots.is_uniform(name)
         }
+        if region.wait in self._thread.interchanged and not self._layout.tail:
+            every, some, after = (writer.name(hint) for hint in ("every", "some", "iterated"))
+            writer.choose(self._exits.take_every(region.wait), every, some)
+            writer.start(every)
+            self._write_groups(region, is_full=True)
+            writer.go(after)
+            writer.start(some)
+            self._write_groups(region)
+            writer.go(after)
+            writer.start(after)
+        else:
+            self._write_groups(region)
+        self._exits.end_region(labels)
+
+    def _write_groups(self, region: BarrierRegion, *, is_full: bool = False) -> None:
+        """Write the loop over the groups; with `is_full`, all their lanes start an iteration."""
+        writer, groups = self._writer, self._layout.groups
+        loop = self._jammed.find(region) if self._jammed is not None else None
+        if loop is not None:
+            groups //= loop.threads
         before, head, after = writer.label, writer.name("group"), writer.name("groups.end")
         writer.go(head)
         writer.start(head)
@@ -364,14 +388,13 @@ class _BlockWriter:
             self._write_jammed(region, loop, group)
         else:
             self._slots.group = group
-            self._write_group(region)
+            self._write_group(region, is_full=is_full)
         following = writer.op(f"add nuw nsw i64 {group}, 1")
         phi = f"phi i64 [ 0, {before} ], [ {following}, {writer.label} ]"
         writer.lines.insert(at, f"  {group} = {phi}")
         more = writer.op(f"icmp ult i64 {following}, {groups}")
         writer.choose(more, head, after)
         writer.start(after)
-        self._exits.end_region(labels)
 
     def _write_jammed(self, region: BarrierRegion, loop: JammedLoop, team: str) -> None:
         """Write a region for neighbouring threads that run its loop together."""
@@ -396,20 +419,24 @@ class _BlockWriter:
             self._values[name] = self._values[alias_of(name)] = value
         return mask
 
-    def _write_group(self, region: BarrierRegion) -> None:
+    def _write_group(self, region: BarrierRegion, *, is_full: bool) -> None:
         """Write a region for one group."""
         mask = self._set_values(region)
-        if self._partial and region.wait:
-            mask = self._slots.take_mask(region.wait)
-        elif self._partial:
+        if not region.wait:
             self._slots.clear_masks()
+        elif region.wait in self._exits.masked and not is_full:
+            mask = self._slots.take_mask(region.wait)
         phis = {}
         if region.wait in self._thread.interchanged:
             for phi in self._thread.phis(region.wait):
                 phis[phi.name] = self._slots.fetch(iteration_name(phi.name))
         flow = ControlFlow(self._thread, region, self._instructions, self._slots)
         edges = flow.write(mask, phis)
-        self._exits.end_group(edges, mask, [self._values[name] for name in self._tids])
+        indices = [self._values[name] for name in self._tids]
+        if is_full:
+            self._exits.end_full_group(region.wait, edges, mask, indices)
+        else:
+            self._exits.end_group(edges, mask, indices)
 
 
 def block_parameters(function: Function) -> str:

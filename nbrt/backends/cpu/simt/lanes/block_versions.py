@@ -37,7 +37,7 @@ def lanes_versions(
     Returns
     -------
     modules : list of str
-        The first defines ``@<name>.block``.
+        The first defines ``@<name>.lanes``.
     notes : list of str
         The versions, the rules that applied, and what stood in the way of others.
 
@@ -50,11 +50,11 @@ def lanes_versions(
     notes = [_UNKNOWN.format(unknown)] if unknown else []
     if limits is None:
         return [block.lanes_block(code, notes=notes)], notes
-    edge = block.lanes_block(code, f"{code.name}.edge.block")
+    edge = block.lanes_block(code, f"{code.name}.edge.lanes")
     rules: list[str] = [_VERSIONS.format(limits.count)]
     try:
         thread = simplified(ThreadIR(limits.thread, code.name, code.block))
-        inner = block.lanes_block(thread, f"{code.name}.inner.block", notes=rules)
+        inner = block.lanes_block(thread, f"{code.name}.inner.lanes", notes=rules)
     except CannotLowerError:
         return [block.lanes_block(code, notes=notes)], notes
     return [f"{edge}\n{_choice(code, limits, edge)}", inner], [*rules, *notes]
@@ -64,16 +64,16 @@ def _choice(code: ThreadIR, limits: Limits, outer: str) -> str:
     """Return a block function that calls one of the versions."""
     parameters = block.block_parameters(parse_function(code.module, code.name))
     declared = block.declared_symbols(outer)
-    lines = [f"declare i32 @{code.name}.inner.block({parameters})"]
+    lines = [f"declare i32 @{code.name}.inner.lanes({parameters})"]
     used = {(match[0][1:], match[1]) for line in limits.test for match in _OVERFLOW.finditer(line)}
     for symbol, kind in sorted(used):
         if symbol not in declared:
             lines.append(f"declare {{ {kind}, i1 }} @{symbol}({kind}, {kind})")
-    lines.append(f"define i32 @{code.name}.block({parameters}) {{")
+    lines.append(f"define i32 @{code.name}.lanes({parameters}) {{")
     lines += ["entry:", *(f"  {line}" for line in limits.test)]
     lines.append(f"  br i1 {limits.holds}, label %inner, label %edge")
     for version in ("inner", "edge"):
         lines.append(f"{version}:")
-        lines.append(f"  %nbrt.{version} = call i32 @{code.name}.{version}.block({parameters})")
+        lines.append(f"  %nbrt.{version} = call i32 @{code.name}.{version}.lanes({parameters})")
         lines.append(f"  ret i32 %nbrt.{version}")
     return "\n".join([*lines, "}"])

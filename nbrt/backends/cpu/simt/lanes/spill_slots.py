@@ -228,7 +228,11 @@ class SpillSlots:
     def clear_masks(self) -> None:
         """Clear the masks of the group."""
         for wait in self._masks:
-            self._writer.do(f"store i{self._writer.width} 0, ptr {self._mask_at(wait)}")
+            self.clear_mask(wait)
+
+    def clear_mask(self, wait: str) -> None:
+        """Clear the mask of the threads that continue from a place."""
+        self._writer.do(f"store i{self._writer.width} 0, ptr {self._mask_at(wait)}")
 
     def take_mask(self, wait: str) -> Mask:
         """Load and clear the mask of the threads that continue from a place."""

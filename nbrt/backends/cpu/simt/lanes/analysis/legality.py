@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.analysis.regions import DONE
+from nbrt.backends.cpu.simt.lanes.analysis.regions import (
+    DONE,
+    FAILED,
+    NEVER,
+    final_targets,
+    region_targets,
+)
 from nbrt.backends.cpu.simt.llvm.graph import END, Level, dominators
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 
@@ -17,6 +23,7 @@ __all__ = [
     "check_loops",
     "check_spins",
     "check_uniform",
+    "may_leave_iterations_apart",
     "may_return_before_others",
     "uses_local_arrays",
 ]
@@ -68,6 +75,20 @@ def may_return_before_others(thread: SplitThread, divergence: Divergence) -> boo
                 and level.ipdom[node] == END
                 and divergence.diverges(level, node)
             ):
+                return True
+    return False
+
+
+def may_leave_iterations_apart(thread: SplitThread) -> bool:
+    """Return whether threads of a region with interchanged loops may continue at several places.
+
+    Otherwise all of them, but for those that fail, are at one place when none starts another
+    iteration: each thread leaves the region or one of its loops for that place.
+    """
+    for region in thread.regions:
+        if not thread.interchanged.keys().isdisjoint(region_targets(thread, region)):
+            places = final_targets(thread, region).keys() - {FAILED, NEVER}
+            if len(places) > 1:
                 return True
     return False
 

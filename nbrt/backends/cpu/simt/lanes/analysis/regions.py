@@ -28,8 +28,10 @@ __all__ = [
     "BarrierRegion",
     "SplitThread",
     "alias_of",
+    "final_targets",
     "find_regions",
     "keep_values",
+    "region_targets",
     "split_at_barriers",
     "uses_of",
     "with_aliases",
@@ -167,12 +169,24 @@ def split_at_barriers(function: Function) -> SplitThread:
         If it has too many.
     """
     thread = SplitThread(function)
+    _remove_results(function)
     for label in list(function.blocks):
         _split_block(thread, function.blocks[label])
     _mark_ends(thread)
     if len(thread.barriers) >= _MAX_BARRIERS:
         raise CannotLowerError(f"{len(thread.barriers)} barriers are more than {_MAX_BARRIERS}")
     return thread
+
+
+def _remove_results(function: Function) -> None:
+    """Remove the stores of the result, which is ``None`` for all kernels, and is not read."""
+    result = function.parameters[0].text
+    for block in function.blocks.values():
+        block.instructions = [
+            item
+            for item in block.instructions
+            if item.opcode != "store" or item.operands[1].text != result
+        ]
 
 
 def find_regions(thread: SplitThread, interchanged: list[str]) -> None:
@@ -184,6 +198,27 @@ def find_regions(thread: SplitThread, interchanged: list[str]) -> None:
     for wait, root in starts:
         blocks = {root, *reachable([root], thread.inner_successors)}
         thread.regions.append(BarrierRegion(root, Level(root, blocks, thread.successors), wait))
+
+
+def region_targets(thread: SplitThread, region: BarrierRegion) -> dict[str, None]:
+    """Return the labels at which the threads of a region wait or end."""
+    blocks = thread.function.blocks
+    targets = [t for label in sorted(region.level.blocks) for t in thread.successors(label)]
+    return dict.fromkeys(target for target in targets if target not in blocks)
+
+
+def final_targets(thread: SplitThread, region: BarrierRegion) -> dict[str, None]:
+    """Return the labels at which they wait or end after all iterations of interchanged loops."""
+    by_wait = {each.wait: each for each in thread.regions}
+    found: dict[str, None] = {}
+    pending = [*region_targets(thread, region)]
+    while pending:
+        target = pending.pop(0)
+        if target not in found:
+            found[target] = None
+            if target in thread.interchanged:
+                pending += region_targets(thread, by_wait[target])
+    return {target: None for target in found if target not in thread.interchanged}
 
 
 def _split_block(thread: SplitThread, block: BasicBlock) -> None:

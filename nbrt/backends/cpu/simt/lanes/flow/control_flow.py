@@ -24,7 +24,7 @@ from nbrt.backends.cpu.simt.llvm.graph import Level
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, Operand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nbrt.backends.cpu.simt.lanes.analysis.regions import BarrierRegion, SplitThread
     from nbrt.backends.cpu.simt.lanes.flow.versions import VersionPoint
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ControlFlow"]
 
+_NO_EDGES: Mapping[str, Edge] = {}
 _MAX_COPIES = 3
 """Maximum depth of subregions that are written twice."""
 
@@ -85,14 +86,17 @@ class ControlFlow:
         phis: dict[str, Value],
         outer: Mask,
         accessed: frozenset[str] = frozenset(),
+        others: Mapping[str, Edge] = _NO_EDGES,
     ) -> list[Edge]:
         """Write a subregion for the lanes of a mask, behind a jump that skips it if there are none.
 
         `phis` are the values of the phis of the entry, `outer` is the mask around the subregion,
-        `accessed` are addresses that some of its lanes have accessed.
+        `accessed` are addresses that some of its lanes have accessed. `others` are, by target, the
+        edges that the other lanes of `outer` have taken before. The edges that leave the subregion
+        have the values of these lanes, too: there is nothing to blend where all lanes enter it.
         """
         if mask is None or self._tests.is_cheap(part, accessed):
-            return self._subregion(part, mask, phis)
+            return self._merges.with_others(self._subregion(part, mask, phis), others)
         writer = self._writer
         some, after = writer.name("some"), writer.name("join")
         any_lane = writer.any(mask)
@@ -116,10 +120,10 @@ class ControlFlow:
             edges = self._single_lanes.write(part.entry, blocks, mask, phis, lanes)
         else:
             edges = self._subregion(part, mask, phis)
-        jumps.append(self._finalized(edges))
+        jumps.append(self._finalized(self._merges.with_others(edges, others)))
         writer.go(after)
         writer.start(after)
-        edges = self._merges.merged(jumps, mask)
+        edges = self._merges.merged(jumps, mask, others)
         return [self._merges.restored(edge, mask, jumps) for edge in edges]
 
     def _finalized(self, edges: list[Edge]) -> tuple[str, list[Edge]]:
@@ -319,9 +323,11 @@ class ControlFlow:
             if not inside.nodes or entry not in pending:
                 continue
             edge = self._merges.blended(pending.pop(entry))
+            others = {target: self._merges.blended(before) for target, before in pending.items()}
             accessed = addresses_in(self._blocks, level, node)
-            for leaving in self._guarded(inside, edge.mask, edge.incoming, mask, accessed):
-                pending.setdefault(leaving.target, []).append(self._merges.masked(leaving))
+            for leaving in self._guarded(inside, edge.mask, edge.incoming, mask, accessed, others):
+                both = self._merges.united(self._merges.masked(leaving), others)
+                pending[leaving.target] = [both]
         edges = [self._merges.blended(merging) for merging in pending.values()]
         if level.ipdom[node] in part.nodes:  # all lanes reconverge
             edges = [replace(edge, mask=mask) for edge in edges]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from nbrt.backends.cpu.simt.lanes.vectors.writer import FULL, LaneWriter, Mask, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
     from nbrt.backends.cpu.simt.lanes.analysis.regions import SplitThread
     from nbrt.backends.cpu.simt.llvm.model import Instruction
@@ -30,6 +32,8 @@ class Edge:
 
 Jumps = list[tuple[str, list[Edge]]]
 """Jumps to one block: the label of the source, and the edges that the lanes take then."""
+
+_NO_EDGES: Mapping[str, Edge] = {}
 
 
 class Merges:
@@ -63,20 +67,48 @@ class Merges:
         """Fold the condition of an edge, if it has one, into its mask."""
         return self.finalized(edge) if edge.taken != "true" else edge
 
-    def merged(self, jumps: Jumps, whole: Mask) -> list[Edge]:
-        """Merge the edges of jumps to the current block; `whole` is the mask around all of them."""
-        targets = dict.fromkeys(edge.target for _, edges in jumps for edge in edges)
-        return [self._merged_at(target, jumps, whole) for target in targets]
+    def with_others(self, edges: list[Edge], others: Mapping[str, Edge]) -> list[Edge]:
+        """Return edges with the values of the lanes that have taken other edges to their targets.
 
-    def _merged_at(self, target: str, jumps: Jumps, whole: Mask) -> Edge:
+        Their masks remain without these lanes.
+        """
+        found = []
+        for edge in edges:
+            other = others.get(edge.target)
+            if other is None or not edge.incoming:
+                found.append(edge)
+                continue
+            edge = self.masked(edge)
+            found.append(replace(edge, incoming=self._blended_values(other, edge)))
+        return found
+
+    def united(self, edge: Edge, others: Mapping[str, Edge]) -> Edge:
+        """Return an edge that has the values of other lanes, with these lanes in its mask."""
+        other = others.get(edge.target)
+        if other is None:
+            return edge
+        return replace(edge, mask=self._writer.either(other.mask, edge.mask))
+
+    def merged(
+        self, jumps: Jumps, whole: Mask, others: Mapping[str, Edge] = _NO_EDGES
+    ) -> list[Edge]:
+        """Merge the edges of jumps to the current block; `whole` is the mask around all of them.
+
+        A jump without an edge to the target of one of `others` brings the values of that edge.
+        """
+        targets = dict.fromkeys(edge.target for _, edges in jumps for edge in edges)
+        return [self._merged_at(target, jumps, whole, others.get(target)) for target in targets]
+
+    def _merged_at(self, target: str, jumps: Jumps, whole: Mask, other: Edge | None) -> Edge:
         edges = [
             (label, next((edge for edge in edges if edge.target == target), None))
             for label, edges in jumps
         ]
         taken, mask = self._merged_mask(edges, whole)
+        sources = [(label, edge or other) for label, edge in edges]
         incoming = {
             phi.name: self.merged_value(
-                phi, [(label, e.incoming[phi.name] if e else None) for label, e in edges]
+                phi, [(label, e.incoming[phi.name] if e else None) for label, e in sources]
             )
             for phi in self._thread.phis(target)
         }
@@ -140,14 +172,18 @@ class Merges:
         """Merge the lanes of edges to one target that were written one after the other."""
         first, *others = edges
         for other in others:
-            incoming = {}
-            for phi in self._thread.phis(first.target):
-                ours, theirs = first.incoming[phi.name], other.incoming[phi.name]
-                if self._divergence.strides.get(phi.name) is not None:
-                    incoming[phi.name] = ours
-                    continue
-                text = self._writer.blend(phi.type, other.mask, theirs.text, ours.text)
-                incoming[phi.name] = Value(phi.type, "vector", text)
             mask = self._writer.either(first.mask, other.mask)
-            first = Edge(first.target, "true", mask, incoming)
+            first = Edge(first.target, "true", mask, self._blended_values(first, other))
         return first
+
+    def _blended_values(self, first: Edge, other: Edge) -> dict[str, Value]:
+        """Blend the values of two edges: those of the lanes of `other`, and of the rest."""
+        incoming = {}
+        for phi in self._thread.phis(first.target):
+            ours, theirs = first.incoming[phi.name], other.incoming[phi.name]
+            if self._divergence.strides.get(phi.name) is not None:
+                incoming[phi.name] = ours
+                continue
+            text = self._writer.blend(phi.type, other.mask, theirs.text, ours.text)
+            incoming[phi.name] = Value(phi.type, "vector", text)
+        return incoming

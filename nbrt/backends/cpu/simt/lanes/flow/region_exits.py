@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt.lanes.analysis.interchange import iteration_name
-from nbrt.backends.cpu.simt.lanes.analysis.regions import DONE, FAILED, NEVER, Barrier
+from nbrt.backends.cpu.simt.lanes.analysis.regions import (
+    DONE,
+    FAILED,
+    NEVER,
+    Barrier,
+    final_targets,
+    region_targets,
+)
 from nbrt.backends.cpu.simt.lanes.vectors.writer import LaneWriter, Mask, Value
 
 if TYPE_CHECKING:
@@ -25,7 +32,14 @@ class PartialError(Exception):
 class RegionExits:
     """Writes the ends of regions: the state that groups keep, and the jump to the next region.
 
-    If `partial` is true, exit masks record the threads that wait, because others may return before.
+    Exit masks record the threads that start another iteration of an interchanged loop. If `partial`
+    is true, they also record those that wait at each barrier, because others may return before or
+    wait elsewhere.
+
+    Attributes
+    ----------
+    masked : list of str
+        The labels of the places with exit masks, by priority.
     """
 
     def __init__(
@@ -41,13 +55,14 @@ class RegionExits:
                 self._results[barrier.result] = writer.slot("i32")
                 self._results[barrier.wait] = writer.slot("i32")
         self._next = writer.slot("i32")
-        self._some = {wait: writer.slot("i1") for wait in self._places()} if partial else {}
+        self.masked = [*thread.interchanged, *(thread.barriers if partial else ())]
+        self._some = {wait: writer.slot("i1") for wait in self.masked}
+        self._every = {wait: writer.slot("i1") for wait in thread.interchanged}
+        """By place: whether all lanes of all groups continue from it."""
+        self._wait = ""
         self._waits: list[str] = []
         self._has_choice = False
-
-    def _places(self) -> list[str]:
-        """Return the labels of the places that threads continue from, by priority."""
-        return [*self._thread.interchanged, *self._thread.barriers]
+        self._iterates = False
 
     def begin(self) -> None:
         """Write the initial state, at the start of the function."""
@@ -55,6 +70,8 @@ class RegionExits:
             self._reset_count(barrier)
         for flag in self._some.values():
             self._writer.do(f"store i1 false, ptr {flag}")
+        for flag in self._every.values():
+            self._writer.do(f"store i1 true, ptr {flag}")
 
     def _reset_count(self, barrier: Barrier) -> None:
         if barrier.result:
@@ -76,21 +93,34 @@ class RegionExits:
     def begin_region(self, region: BarrierRegion) -> None:
         """Write the initial state of a region."""
         writer, wait = self._writer, region.wait
+        self._wait = wait
         barrier = self._thread.barriers.get(wait)
         if barrier is not None and barrier.result:
             result = writer.op(f"load i32, ptr {self._results[wait]}")
             writer.do(f"store i32 {result}, ptr {self._results[barrier.result]}")
             self._reset_count(barrier)
+        if wait in self._some:
+            writer.do(f"store i1 false, ptr {self._some[wait]}")
         if self._partial:
-            if wait:
-                writer.do(f"store i1 false, ptr {self._some[wait]}")
             return
-        targets = {t: t for b in sorted(region.level.blocks) for t in self._thread.successors(b)}
+        targets = region_targets(self._thread, region)
+        self._iterates = any(target in self._thread.interchanged for target in targets)
+        if self._iterates:
+            # The threads of the block continue at one place behind all iterations.
+            targets = final_targets(self._thread, region)
         self._waits = [target for target in targets if target in self._thread.barriers]
         returns = DONE in targets or FAILED in targets
-        self._has_choice = len(self._waits) > 1 or (bool(self._waits) and returns)
+        self._has_choice = not self._iterates and (
+            len(self._waits) > 1 or (bool(self._waits) and returns)
+        )
         if self._has_choice:
             writer.do(f"store i32 -1, ptr {self._next}")
+
+    def take_every(self, wait: str) -> str:
+        """Return whether all lanes of all groups start an iteration, as an ``i1``."""
+        every = self._writer.op(f"load i1, ptr {self._every[wait]}")
+        self._writer.do(f"store i1 true, ptr {self._every[wait]}")
+        return every
 
     def end_region(self, labels: dict[str, str]) -> None:
         """Write the jump to the next region, behind the loop over groups.
@@ -98,12 +128,13 @@ class RegionExits:
         `labels` are the labels of regions by the places that they continue from.
         """
         writer = self._writer
-        if self._partial:
-            for wait in self._places():
+        if self._partial or self._iterates:
+            for wait in self.masked:
                 rest = writer.name("else")
                 some = writer.op(f"load i1, ptr {self._some[wait]}")
                 writer.choose(some, labels[wait], rest)
                 writer.start(rest)
+        if self._partial:
             writer.do("ret i32 0")
             return
         roots = [labels[wait] for wait in self._waits]
@@ -136,7 +167,7 @@ class RegionExits:
         if failed is not None:
             self._fail(failed, indices)
         others = [edge for edge in edges if edge.target not in (NEVER, FAILED)]
-        together = all(edge.mask is mask for edge in others)
+        together = self._iterates or all(edge.mask is mask for edge in others)
         for edge in others:
             if edge.target == DONE:
                 continue
@@ -144,6 +175,33 @@ class RegionExits:
             if not (is_whole or together or self._partial):
                 raise PartialError
             self._continue_at(edge)
+
+    def end_full_group(
+        self, wait: str, edges: list[Edge], mask: Mask, indices: Sequence[Value]
+    ) -> None:
+        """Write the state of a group whose lanes have all run an iteration of a loop.
+
+        They start the next one, as a rule. Their exit mask is full already, then, and there is
+        nothing to record for other places.
+        """
+        writer = self._writer
+        again = next((edge for edge in edges if edge.target == wait), None)
+        if again is None or again.taken != "true":
+            self.end_group(edges, mask, indices)
+            return
+        if any(edge.target == FAILED for edge in edges):
+            self._fail(next(edge for edge in edges if edge.target == FAILED), indices)
+        full, rest, after = writer.name("every"), writer.name("some"), writer.name("next")
+        self._keep_phis(again, None)
+        writer.choose(writer.all(again.mask), full, rest)
+        writer.start(full)
+        writer.do(f"store i1 true, ptr {self._some[wait]}")
+        writer.go(after)
+        writer.start(rest)
+        self._slots.clear_mask(wait)
+        self.end_group([edge for edge in edges if edge.target != FAILED], mask, indices)
+        writer.go(after)
+        writer.start(after)
 
     def _taken_bits(self, edge: Edge) -> str:
         kind = f"i{self._writer.width}"
@@ -155,13 +213,14 @@ class RegionExits:
     def _continue_at(self, edge: Edge) -> None:
         """Record that lanes of the group wait at a barrier, or start another iteration."""
         writer, wait = self._writer, edge.target
-        if self._partial:
+        if wait in self._some:
             bits = self._taken_bits(edge)
             self._slots.add_to_mask(wait, bits)
             some = writer.op(f"icmp ne i{writer.width} {bits}, 0")
-            flag = self._some[wait]
-            old = writer.op(f"load i1, ptr {flag}")
-            writer.do(f"store i1 {writer.op(f'or i1 {old}, {some}')}, ptr {flag}")
+            self._add_flag("or", self._some[wait], some)
+            if wait in self._every:
+                every = writer.op(f"icmp eq i{writer.width} {bits}, -1")
+                self._add_flag("and", self._every[wait], every)
         elif self._has_choice:
             number = self._waits.index(wait)
             some = edge.taken
@@ -171,12 +230,36 @@ class RegionExits:
             new = writer.op(f"select i1 {some}, i32 {number}, i32 {old}")
             writer.do(f"store i32 {new}, ptr {self._next}")
         if wait in self._thread.interchanged:
-            for phi in self._thread.phis(wait):
-                self._slots.keep(iteration_name(phi.name), edge.incoming[phi.name], None)
+            self._keep_late_phis(edge, some)
             return
         barrier = self._thread.barriers[wait]
         if barrier.test is not None:
             self._count(barrier, edge)
+
+    def _add_flag(self, opcode: str, flag: str, value: str) -> None:
+        old = self._writer.op(f"load i1, ptr {flag}")
+        self._writer.do(f"store i1 {self._writer.op(f'{opcode} i1 {old}, {value}')}, ptr {flag}")
+
+    def _keep_phis(self, edge: Edge, mask: Mask) -> None:
+        """Keep the values that the next iteration of an interchanged loop starts with."""
+        for phi in self._thread.phis(edge.target):
+            self._slots.keep(iteration_name(phi.name), edge.incoming[phi.name], mask)
+
+    def _keep_late_phis(self, edge: Edge, some: str) -> None:
+        """Keep these values; other lanes may wait with theirs if another loop leads to the place.
+
+        `some` is whether a lane takes the edge.
+        """
+        if self._wait not in self._thread.interchanged or edge.target == self._wait:
+            self._keep_phis(edge, None)
+            return
+        writer = self._writer
+        keep, after = writer.name("keep"), writer.name("kept")
+        writer.choose(some, keep, after)
+        writer.start(keep)
+        self._keep_phis(edge, edge.mask)
+        writer.go(after)
+        writer.start(after)
 
     def _count(self, barrier: Barrier, edge: Edge) -> None:
         """Add the operands of the lanes to the reduction of a barrier."""

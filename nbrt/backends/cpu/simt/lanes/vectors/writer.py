@@ -61,6 +61,8 @@ class LaneWriter:
         self.declarations: dict[str, str] = {}
         self.notes: dict[str, None] = {}
         """Rules that applied, and what stood in the way of others, each once."""
+        self._limits: dict[str, tuple[str, str, str]] = {}
+        """By numbers of lanes k with base + k < limit: the sign of the comparison, base, limit."""
         self.label = "%entry"
         """Label of the current block."""
         self._count = 0
@@ -290,10 +292,21 @@ class LaneWriter:
         if mask.kind == "scalar":
             return mask.text
         if mask.kind == "below":
-            return self.op(f"icmp eq i64 {mask.text}, {self.width}")
+            return self._is_full(mask.text)
         if mask.kind == "from":
             return self.op(f"icmp eq i64 {mask.text}, 0")
         return self.op(f"icmp eq {self._bits} {self.bits(mask)}, -1")
+
+    def _is_full(self, number: str) -> str:
+        """Return whether a number of lanes is that of all lanes, as an ``i1``."""
+        if number not in self._limits:
+            return self.op(f"icmp eq i64 {number}, {self.width}")
+        # base + width - 1 < limit. The limit is often that of a loop, and the difference moves out
+        # of it. If it saturates at the least number, no base is below it.
+        sign, base, limit = self._limits[number]
+        arguments = [f"i64 {limit}", f"i64 {self.width - 1}"]
+        last = self.call("i64", f"llvm.{sign}sub.sat.i64", arguments)
+        return self.op(f"icmp {sign}lt i64 {base}, {last}")
 
     def bits(self, mask: Mask) -> str:
         """Return a mask as an integer with one bit for each lane."""
@@ -434,6 +447,8 @@ class LaneWriter:
         if not unsigned:
             number = self.call("i64", "llvm.smax.i64", [f"i64 {number}", "i64 0"])
         number = self.call("i64", "llvm.umin.i64", [f"i64 {number}", f"i64 {width}"])
+        if relation == "lt" and width == self.width:
+            self._limits[number] = sign, base, limit
         return "below" if relation in ("lt", "le") else "from", number
 
     def _successor(self, number: str, limit: str, base: str, sign: str) -> str:
