@@ -150,3 +150,79 @@ def test_threads_that_return_before_the_barrier_and_conditions_in_the_loop() -> 
         expected = np.bincount(mine[mine >= 0], minlength=32)
         expected -= 2 * np.bincount(-mine[mine < 0], minlength=32)
         same(kernel, 1, block, np.zeros(32, np.int64), x, threads, expected=[expected])
+
+
+def obstacles(kernel: Any, *args: Any) -> list[str]:
+    """Return why arrays have no copies, by their bytes."""
+    reasons = CpuCode(kernel, args, (64, 1, 1)).lowering.reasons
+    start = "no private copies of a shared array of "
+    return [reason.removeprefix(start) for reason in reasons if reason.startswith(start)]
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "how", "reason"),
+    [
+        (64, "int32", "add", ""),
+        (1025, "int32", "add", "4100 bytes: more than 4096"),
+        (64, "float32", "add", "256 bytes: threads use the results of the additions, or the sums "
+         "are no integers"),
+        (64, "int64", "rank", "512 bytes: threads use the results of the additions, or the sums "
+         "are no integers"),
+        (64, "int32", "read", "256 bytes: no grid-stride loop accesses it by additions only"),
+        (64, "int32", "count", "256 bytes: no grid-stride loop accesses it by additions only"),
+        (64, "int32", "once", ""),
+    ],
+)  # fmt: skip
+def test_inspect_says_why_an_array_has_no_copies(
+    size: int, kind: str, how: str, reason: str
+) -> None:
+    dtype = np.dtype(kind).type
+
+    def kernel(o, x):
+        counts = cuda.shared.array(size, dtype)
+        t = cuda.threadIdx.x
+        counts[t] = 0
+        cuda.syncthreads()
+        if how == "add":
+            for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+                cuda.atomic.add(counts, x[i], dtype(1))
+        elif how == "rank":
+            for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+                o[i % 64] = cuda.atomic.add(counts, x[i], dtype(1))
+        elif how == "read":
+            for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+                cuda.atomic.add(counts, x[i], dtype(1))
+                o[t] += counts[t]
+        elif how == "count":
+            for i in range(x.size):
+                cuda.atomic.add(counts, x[i] ^ t, dtype(1))
+        else:
+            cuda.atomic.add(counts, x[t], dtype(1))
+        cuda.syncthreads()
+        o[t] = counts[t]
+
+    found = obstacles(kernel, np.zeros(64, dtype), np.zeros(640, np.int64))
+    assert found == ([reason] if reason else [])
+
+
+def test_inspect_says_that_an_address_is_chosen_at_run_time() -> None:
+    def kernel(o, x):
+        counts = cuda.shared.array(64, int32)
+        other = cuda.shared.array(64, int32)
+        t = cuda.threadIdx.x
+        counts[t] = 0
+        other[t] = 0
+        cuda.syncthreads()
+        for i in range(t, x.size, 64):
+            chosen = counts if x[i] < 3 else other
+            cuda.atomic.add(chosen, x[i], 1)
+            cuda.atomic.add(counts, x[i], 1)
+        cuda.syncthreads()
+        o[t] = counts[t] + other[t]
+
+    x = RNG.integers(0, 64, 640)
+    assert obstacles(kernel, np.zeros(64, np.int64), x) == [
+        "256 bytes: its address is chosen at run time, stored or passed on"
+    ]
+    expected = np.bincount(x, minlength=64) * 2
+    same(kernel, 1, 64, np.zeros(64, np.int64), x, expected=[expected])

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
+from nbrt.backends.cpu.simt.llvm.graph import reachable
 from nbrt.backends.cpu.simt.llvm.types import is_integer, size_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ _MAX_SIZE = 4096
 """Maximum size in bytes of an array with copies."""
 _FIRST_PASSES = 4
 """Iterations that use the array itself."""
+_ESCAPES = "its address is chosen at run time, stored or passed on"
+_NO_ADDITIONS = "threads use the results of the additions, or the sums are no integers"
+_NO_REGION = "no grid-stride loop accesses it by additions only"
 
 
 @dataclass
@@ -88,21 +92,16 @@ class PrivateCopies:
                 self._add(detail, names, known[names[0]].text)
 
     def _add(self, detail: str, roots: list[str], at: str) -> None:
+        """Allocate copies of an array, or note what stands in the way if a loop adds to it."""
         size, _ = placeholders.shared_extent(detail)
-        names = self._addresses(roots)
-        if names is None or size > _MAX_SIZE:
+        names, escapes = self._addresses(roots)
+        obstacle = _ESCAPES if escapes else self._obstacle(size, names)
+        if obstacle:
+            if self._adds_in_loop(names):
+                note = f"no private copies of a shared array of {size} bytes: {obstacle}"
+                self._writer.notes[note] = None
             return
-        items = [item for _, item in self._thread.function.instructions()]
-        types = {item.type for item in items if self._is_addition(item, names)}
-        if len(types) != 1 or not self._has_region(names):
-            return
-        (kind,) = types
-        if size % size_of(kind) or any(
-            size_of(item.detail) % size_of(kind)
-            for item in items
-            if item.opcode == "getelementptr" and item.name in names
-        ):
-            return
+        kind = self._additions(names)[0].type
         array = _Array(at, size, kind, frozenset(names), "", "", "")
         array.copies = self._allocate(_COPIES * size, "i8")
         array.dirty, array.passes = self._writer.slot("i1"), self._writer.slot("i32")
@@ -111,11 +110,53 @@ class PrivateCopies:
         self._arrays.append(array)
         self._writer.notes["additions to a shared array: neighbouring lanes add to copies"] = None
 
-    def _addresses(self, roots: list[str]) -> set[str] | None:
-        """Return the names of addresses in an array, or None if they are used otherwise."""
-        names = set(roots)
-        items = [item for _, item in self._thread.function.instructions()]
-        items += self._thread.all_phis()
+    def _items(self) -> list[Instruction]:
+        return [item for _, item in self._thread.function.instructions()]
+
+    def _additions(self, names: set[str]) -> list[Instruction]:
+        return [item for item in self._items() if self._is_addition(item, names)]
+
+    def _obstacle(self, size: int, names: set[str]) -> str:
+        """Return why an array whose addresses have these names has no copies, or nothing."""
+        if size > _MAX_SIZE:
+            return f"more than {_MAX_SIZE}"
+        additions = self._additions(names)
+        if not additions:
+            return _NO_ADDITIONS
+        kinds = {item.type for item in additions}
+        units = [
+            size,
+            *(
+                size_of(item.detail)
+                for item in self._items()
+                if item.opcode == "getelementptr" and item.name in names
+            ),
+        ]
+        if len(kinds) > 1 or any(unit % size_of(additions[0].type) for unit in units):
+            return "additions of several types, or not to whole elements"
+        if not self._has_region(names):
+            return _NO_REGION
+        return ""
+
+    def _adds_in_loop(self, names: set[str]) -> bool:
+        """Return whether a loop adds to an array atomically, in any way."""
+        blocks = self._thread.function.blocks
+
+        def successors(label: str) -> list[str]:
+            return [each for each in blocks[label].successors if each in blocks]
+
+        return any(
+            item.opcode == "atomicrmw"
+            and item.detail in ("add", "sub", "fadd", "fsub")
+            and item.operands[0].text in names
+            and block.label in reachable([block.label], successors)
+            for block, item in self._thread.function.instructions()
+        )
+
+    def _addresses(self, roots: list[str]) -> tuple[set[str], bool]:
+        """Return the names of addresses in an array, and whether they are used otherwise."""
+        names, escapes = set(roots), False
+        items = [*self._items(), *self._thread.all_phis()]
         pending = True
         while pending:
             pending = False
@@ -126,8 +167,8 @@ class PrivateCopies:
                     names.add(item.name)
                     pending = True
                 elif not self._is_access(item, names):
-                    return None
-        return names
+                    escapes = True
+        return names, escapes
 
     def _is_access(self, item: Instruction, names: set[str]) -> bool:
         pointer = _pointer(item)
