@@ -181,8 +181,8 @@ class RegionExits:
     ) -> None:
         """Write the state of a group whose lanes have all run an iteration of a loop.
 
-        They start the next one, as a rule. Their exit mask is full already, then, and there is
-        nothing to record for other places.
+        They start the next one, as a rule. Their exit mask is full already, then, and none of them
+        waits at another place.
         """
         writer = self._writer
         again = next((edge for edge in edges if edge.target == wait), None)
@@ -196,6 +196,9 @@ class RegionExits:
         writer.choose(writer.all(again.mask), full, rest)
         writer.start(full)
         writer.do(f"store i1 true, ptr {self._some[wait]}")
+        for edge in edges:
+            if edge.target in self._every and edge.target != wait:
+                writer.do(f"store i1 false, ptr {self._every[edge.target]}")
         writer.go(after)
         writer.start(rest)
         self._slots.clear_mask(wait)
