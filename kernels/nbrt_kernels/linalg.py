@@ -32,11 +32,12 @@ MATRIX_THREADS = 256
 """Threads of a block of `matmul`."""
 _OWN = 8
 _DEPTH = 32
-_RUN = MATRIX_TILE * _DEPTH // MATRIX_THREADS
+_HALF = MATRIX_THREADS // 2
+_RUN = MATRIX_TILE * _DEPTH // _HALF
 _RUNS_A, _RUNS_B = _DEPTH // _RUN, MATRIX_TILE // _RUN
 _ACROSS = MATRIX_TILE // _OWN
-# Rows of the left tile begin in other banks of shared memory, and in other sets of a CPU's cache.
-_LEFT_TILE = (MATRIX_TILE, _DEPTH + 8)
+# Rows of the left tile begin in other banks of shared memory.
+_LEFT_TILE = (MATRIX_TILE, _DEPTH + 4)
 _RIGHT_TILE = (_DEPTH, MATRIX_TILE)
 
 
@@ -91,9 +92,10 @@ def batched_matmul_reference(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.ND
 def matmul(out: Array, a: Array, b: Array) -> None:
     """Multiply two matrices, with 8 x 8 elements of the result in the registers of each thread.
 
-    One block of `MATRIX_THREADS` threads for `MATRIX_TILE` rows and columns of the result. It
-    copies tiles of both factors to shared memory, each thread a run of neighbouring elements. A
-    thread then reads 16 elements for 64 multiply-adds. The tiles take 36 KiB for float32.
+    One block of `MATRIX_THREADS` threads for `MATRIX_TILE` rows and columns of the result. One half
+    of them copies a tile of the left factor to shared memory, the other half one of the right
+    factor, each thread a run of neighbouring elements. A thread then reads 16 elements for 64
+    multiply-adds. The tiles take 34 KiB for float32.
 
     Parameters
     ----------
@@ -112,28 +114,34 @@ def matmul(out: Array, a: Array, b: Array) -> None:
     t = cuda.threadIdx.x
     first_row, first_column = cuda.blockIdx.y * MATRIX_TILE, cuda.blockIdx.x * MATRIX_TILE
     row, column = t // _ACROSS * _OWN, t % _ACROSS * _OWN
-    left_row, left_column = t // _RUNS_A, t % _RUNS_A * _RUN
-    right_row, right_column = t // _RUNS_B, t % _RUNS_B * _RUN
+    part = t % _HALF
     for i in range(_OWN):
         for j in range(_OWN):
             total[i, j] = 0
     for start in range(0, inner, _DEPTH):
         is_inside = start + _DEPTH <= inner
-        if is_inside and first_row + MATRIX_TILE <= rows:
-            for e in range(_RUN):
-                left[left_row, left_column + e] = a[first_row + left_row, start + left_column + e]
+        if t < _HALF:
+            i, j = part // _RUNS_A, part % _RUNS_A * _RUN
+            y, x = first_row + i, start + j
+            if is_inside and first_row + MATRIX_TILE <= rows:
+                for e in range(_RUN):
+                    left[i, j + e] = a[y, x + e]
+            else:
+                for e in range(_RUN):
+                    left[i, j + e] = 0
+                for e in range(min(_RUN, inner - x) if y < rows else 0):
+                    left[i, j + e] = a[y, x + e]
         else:
-            for e in range(_RUN):
-                y, x = first_row + left_row, start + left_column + e
-                left[left_row, left_column + e] = a[y, x] if y < rows and x < inner else 0
-        if is_inside and first_column + MATRIX_TILE <= columns:
-            for e in range(_RUN):
-                x = first_column + right_column + e
-                right[right_row, right_column + e] = b[start + right_row, x]
-        else:
-            for e in range(_RUN):
-                y, x = start + right_row, first_column + right_column + e
-                right[right_row, right_column + e] = b[y, x] if y < inner and x < columns else 0
+            i, j = part // _RUNS_B, part % _RUNS_B * _RUN
+            y, x = start + i, first_column + j
+            if is_inside and first_column + MATRIX_TILE <= columns:
+                for e in range(_RUN):
+                    right[i, j + e] = b[y, x + e]
+            else:
+                for e in range(_RUN):
+                    right[i, j + e] = 0
+                for e in range(min(_RUN, columns - x) if y < inner else 0):
+                    right[i, j + e] = b[y, x + e]
         cuda.syncthreads()
         for k in range(_DEPTH):
             for i in range(_OWN):
