@@ -37,7 +37,7 @@ ALL_SHARDINGS = os.environ.get("NBRT_ALL_SHARDINGS") == "1"
 
 MANY_SHARDINGS = 10_000
 PART = 7
-"""Of so many shardings every seventh is tried, and each mesh and each list of placements has its turn."""
+"""Of so many shardings every seventh is tried, each mesh and each list of placements among them."""
 
 
 def on_all_ranks(

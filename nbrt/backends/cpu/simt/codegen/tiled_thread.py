@@ -34,7 +34,7 @@ _LOCAL_ARRAY = re.compile(
 )
 _VECTOR_PHI = re.compile(r"= phi <\d+ x (?:float|double|half|i\d\d)>")
 _LOOP = re.compile(r", !llvm\.loop !\d+")
-_MIN_TILE = 32
+_MIN_TILE = 16
 """Elements of local arrays that, for each lane of a vector, need more than all registers."""
 _FIRST_NODE = 1 << 20
 """Number of the first metadata that is added; the module's own begin at 0."""
@@ -100,7 +100,8 @@ def _elements_in(text: str) -> int:
 def _with_unrolling(text: str, name: str) -> str:
     """Demand that loops over elements of local arrays are unrolled, so that no index varies.
 
-    LLVM does so where it knows the number of iterations.
+    LLVM does so where it knows the number of iterations. The loops around them stay: threads run
+    them together.
     """
     function = parse_function(text, name)
     try:
@@ -109,12 +110,18 @@ def _with_unrolling(text: str, name: str) -> str:
         )
     except NotReducibleError:
         return text
+    chosen = _headers_of_indices(function) & loops.keys()
+    around = {header for header, loop in loops.items() if chosen & (loop.blocks - {header})}
     latches = {
-        latch: header
-        for header in _headers_of_indices(function) & loops.keys()
+        latch: _FIRST_NODE + (header not in chosen)
+        for header in chosen | around
         for latch in loops[header].latches
     }
-    lines, nodes, label = text.splitlines(), [f'!{_FIRST_NODE} = !{{!"llvm.loop.unroll.full"}}'], ""
+    lines, label = text.splitlines(), ""
+    nodes = [
+        f'!{_FIRST_NODE + number} = !{{!"llvm.loop.unroll.{mode}"}}'
+        for number, mode in enumerate(("full", "disable"))
+    ]
     begin = next(i for i, line in enumerate(lines) if line.startswith("define") and name in line)
     for position in range(begin + 1, lines.index("}", begin)):
         line = lines[position]
@@ -122,7 +129,7 @@ def _with_unrolling(text: str, name: str) -> str:
             label = f"%{line.partition(':')[0]}"
         elif label in latches and line.startswith("  br "):
             node = f"!{_FIRST_NODE + len(nodes)}"
-            nodes.append(f"{node} = distinct !{{{node}, !{_FIRST_NODE}}}")
+            nodes.append(f"{node} = distinct !{{{node}, !{latches[label]}}}")
             lines[position] = f"{_LOOP.sub('', line)}, !llvm.loop {node}"
     return "\n".join([*lines, *nodes]) + "\n"
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
 from nbrt.backends.cpu.simt.lanes.analysis.regions import DONE
+from nbrt.backends.cpu.simt.lanes.analysis.splat_loads import with_splat_loads
 from nbrt.backends.cpu.simt.lanes.analysis.thread_distances import ThreadDistances
 from nbrt.backends.cpu.simt.llvm.model import BINARY, CASTS, CannotLowerError, Operand
 from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
@@ -112,11 +113,12 @@ class JammedLoops:
 
         The region is a sequence of blocks with the loop among them.
         """
-        block = self._only_loop(region)
-        if block is None or len(self._thread.regions) == 1 or region.aliases:
+        loop = self._only_loop(region)
+        if loop is None or len(self._thread.regions) == 1 or region.aliases:
             return None
         best: tuple[float, JammedLoop] | None = None
-        used = self._used_outside(block)
+        used = self._used_outside(loop)
+        block = with_splat_loads(loop)
         for team in self._teams:
             if not self._may_copy(region, block, team):
                 continue
