@@ -117,6 +117,36 @@ def test_an_accumulator_is_used_between_its_barriers() -> None:
         agree(kernel, 1, 64, np.zeros((64, 32), np.float32), x, n)
 
 
+def test_values_that_are_equal_in_the_block_change_between_barriers() -> None:
+    """They have one slot for all threads; each thread must see those from before the region."""
+
+    def kernel(o, x, n):
+        s = cuda.shared.array(40, float32)
+        total = cuda.local.array(32, float32)
+        t = cuda.threadIdx.x
+        for i in range(32):
+            total[i] = t
+        previous, current, last = 0, 1, 0
+        for k in range(n):
+            s[t] = x[current + t] - previous
+            cuda.syncthreads()
+            for i in range(32):
+                total[i] += s[(t + 1) % 40] * x[i + current]
+            previous, current = current, previous + current
+            if k % 2:
+                last = current * 2
+            cuda.syncthreads()
+            for i in range(32):
+                total[i] -= s[(t + 3) % 40] + x[previous] * last
+            cuda.syncthreads()
+        for i in range(32):
+            o[t, i] = total[i]
+
+    x = GENERATOR.integers(-3, 4, 100).astype(np.float32)
+    for n in (0, 1, 2, 3, 6):
+        agree(kernel, 1, 40, np.zeros((40, 32), np.float32), x, n)
+
+
 def test_loops_in_loops_around_barriers() -> None:
     def kernel(o, x, n, m):
         s = cuda.shared.array((16, 8), float32)
