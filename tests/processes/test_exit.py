@@ -150,3 +150,41 @@ def test_an_idle_thread_ends() -> None:
             stream.synchronize()
     """
     assert output_of(code) == "work\n1 True\n" * 3
+
+
+BRIEF = """
+    import atexit, os, threading
+    import numpy as np
+    import nbrt
+    from numba import cuda
+    from nbrt.backends.cpu import brief_launches, launch
+
+    brief_launches.BRIEF_NS = launch.MIN_SHARED_NS = 10**18  # all are brief
+
+    @nbrt.kernel
+    def affine(x, factor, term):
+        i = cuda.grid(1)
+        x[i] = x[i] * factor + term
+
+    stream = nbrt.Stream("cpu:0")
+    kernel = affine[1, 4, stream]
+    x = np.zeros(4)
+    for _ in range(12):
+        kernel(x, 1.0, 0.0)
+    stream.synchronize()
+    gate = threading.Event()
+    stream.call(gate.wait)
+    for turn in range(3):
+        kernel(x, 2.0, 1.0)
+    stream.call(lambda: print(x.tolist()))
+"""
+
+
+def test_pending_brief_launches_are_finished() -> None:
+    code = BRIEF + "    atexit.register(gate.set)\n"
+    assert output_of(code) == "[7.0, 7.0, 7.0, 7.0]\n"
+
+
+def test_a_process_that_ends_at_once_drops_pending_brief_launches() -> None:
+    done = run_python(BRIEF + "    print('the end', flush=True)\n    os._exit(3)\n")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "the end\n", "")

@@ -194,6 +194,65 @@ def test_a_forked_child_leaves_the_parents_work_alone() -> None:
     assert output_of(code) == "7\n0.0\n"
 
 
+def test_a_forked_child_leaves_pending_and_running_brief_launches_to_its_parent() -> None:
+    """The fork comes while another thread runs a launch, and has the turn of all threads."""
+    code = (
+        FORKED
+        + """
+    import threading
+    from numba import cuda
+    from nbrt.backends.cpu import brief_launches, launch
+    from helpers.endless import TURNS, counted, flags, wait_for
+
+    brief_launches.BRIEF_NS = brief_launches._TINY_NS = launch.MIN_SHARED_NS = 10**18
+
+    @nbrt.kernel
+    def add(x, term):
+        x[cuda.grid(1)] += term
+
+    def warmed(kernel, *args):
+        stream = nbrt.Stream("cpu:0")
+        on_stream = kernel[1, 4, stream]
+        for _ in range(12):
+            on_stream(*args)
+        stream.synchronize()
+        return stream, on_stream
+
+    x, out, seen = np.zeros(4), np.ones(4), flags()
+    stream, on_stream = warmed(add, x, 0.0)
+    running, run = warmed(counted, out, seen, 1)
+    latch = Latch(60.0)
+    latch.hold(stream)
+    on_stream(x, 1.0)
+    seen[:] = 0
+    thread = threading.Thread(target=run, args=(out, seen, TURNS))
+    thread.start()
+    wait_for(seen)
+    assert brief_launches._turn.owner is not None
+    sys.stdout.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        signal.alarm(300)
+        try:
+            on_stream(x, 1.0)
+        except nbrt.errors.ForkedProcessError:
+            free = brief_launches._turn.owner is None and brief_launches._turn.run(lambda: 7)
+            sys.exit(free)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    assert brief_launches._turn.owner is not None
+    running.cancel()
+    thread.join()
+    latch.release()
+    on_stream(x, 1.0)
+    stream.synchronize()
+    print(x.tolist())
+    """
+    )
+    assert output_of(code) == "7\n[2.0, 2.0, 2.0, 2.0]\n"
+
+
 @pytest.mark.parametrize("is_first_used", [False, True])
 def test_multiprocessing_fork(is_first_used: bool) -> None:
     code = f"""

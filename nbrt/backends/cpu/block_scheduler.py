@@ -23,6 +23,7 @@ from nbrt.backends.cpu.interrupts import (
     runners,
     stop,
 )
+from nbrt.backends.cpu.spinning import Signal
 from nbrt.backends.cpu.waiting import wait_address
 from nbrt.errors import ArgumentError, KernelDeadlockError
 
@@ -43,7 +44,7 @@ __all__ = [
 _NONE = -1
 """In `LaunchRecord.failed`, where no thread has raised."""
 
-_MIN_CHUNK_NS = 20_000
+_MIN_CHUNK_NS = 5_000
 """Least work claimed at a time, so that the cost of claiming is negligible."""
 
 _CHUNKS_PER_THREAD = 16
@@ -214,7 +215,15 @@ def run_shared(
 
 
 class _Job:
-    """One launch that several threads run."""
+    """One launch that several threads run.
+
+    Python switches threads at calls and jumps back only, so a test and the assignment behind it are
+    one step. A condition variable would take some microseconds.
+    """
+
+    __slots__ = (
+        "_arguments", "_closed", "_entry", "_error", "_helpers", "_latch", "_record",
+    )  # fmt: skip
 
     def __init__(
         self, entry: Callable[..., object], record: LaunchRecord, arguments: tuple[Any, ...]
@@ -222,23 +231,23 @@ class _Job:
         self._entry: Callable[..., object] | None = entry
         self._record = record
         self._arguments = arguments
-        self._state = threading.Condition(threading.Lock())
         self._helpers = 0
+        self._latch: threading.Lock | None = None
         self._closed = False
         self._error: BaseException | None = None
 
     def run_as_helper(self) -> None:
         """Work on the job as a helper, unless it is closed."""
-        with self._state:
-            if self._closed:
-                return
-            self._helpers += 1
+        if self._closed:
+            return
+        self._helpers += 1
         try:
             self.work()
         finally:
-            with self._state:
-                self._helpers -= 1
-                self._state.notify_all()
+            self._helpers -= 1
+            latch = self._latch
+            if latch is not None and not self._helpers:
+                latch.release()
 
     def run_as_caller(self) -> None:
         """Run blocks until none is left, as the thread that launches."""
@@ -265,20 +274,17 @@ class _Job:
         """Store the first exception, and end the launch in all threads."""
         stop(self._record)
         self._record.next = self._record.total
-        with self._state:
-            if self._error is None:
-                self._record.note(error)
-                self._error = error
+        if self._error is None:
+            self._error = error
+            self._record.note(error)
 
     def close(self) -> None:
         """Wait for the helpers of the job, then raise the first exception of any thread."""
-        is_left = False
+        self._closed = True
+        is_left = not self._helpers
         while not is_left:
             try:
-                with self._state:
-                    self._closed = True
-                    while self._helpers:
-                        self._state.wait()
+                self._await_helpers()
                 is_left = True
             except BaseException as error:  # noqa: BLE001 - raised below, by a signal's handler
                 # Helpers write into the caller's arrays, so they must leave first.
@@ -292,9 +298,32 @@ class _Job:
             finally:
                 del raised
 
+    def _await_helpers(self) -> None:
+        """Wait until no helper works on the job: awake as long as most take, then asleep."""
+        left = _pool.left
+        for _ in range(self._helpers):
+            seen = left.word.value
+            if not self._helpers:
+                return
+            left.wait(seen)
+        latch = threading.Lock()
+        latch.acquire()
+        self._latch = latch
+        if self._helpers:
+            latch.acquire()
+
 
 class _WorkerPool:
-    """Helper threads, started on first use; they live as long as the process."""
+    """Helper threads, started on first use; they live as long as the process.
+
+    Attributes
+    ----------
+    left : Signal
+        Sent when a helper has left a job.
+    """
+
+    left: Signal
+    _offered: Signal
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -303,22 +332,32 @@ class _WorkerPool:
 
     def offer(self, job: _Job, helpers: int) -> None:
         """Offer a job to `helpers` threads, which join it now or when they become idle."""
+        if not helpers:
+            return
         if helpers > self._size:
             self._grow(helpers)
         for _ in range(helpers):
             self._offers.put(job)
+        self._offered.send()
 
     def _grow(self, size: int) -> None:
         with self._lock:
+            if not self._size:
+                self.left, self._offered = Signal(), Signal()
             while self._size < size:
                 name = f"nbrt-cpu-{self._size}"
                 threading.Thread(target=self._serve, name=name, daemon=True).start()
                 self._size += 1
 
     def _serve(self) -> None:
+        offers, offered = self._offers, self._offered
         while True:
+            seen = offered.word.value
+            if offers.empty():
+                offered.wait(seen)
             # A call, so that no job stays referenced while this thread sleeps.
-            self._offers.get().run_as_helper()
+            offers.get().run_as_helper()
+            self.left.send()
 
 
 _pool = _WorkerPool()

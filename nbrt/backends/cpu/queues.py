@@ -139,12 +139,16 @@ class WorkerQueue:
         """Wait until the queue is ready, if all that it has to do before is brief.
 
         Otherwise a thread that submits brief work, and has the GIL, would never find it ready.
+        Threads that run work of a queue do not wait: finalizers of two could wait for each other.
         """
         if self.is_ready or self._failure is not None or self.runner.is_stopping:
             return
         with self._lock:
-            is_brief = all(work is not None and work.are_expected for work in self._pending)
-        if is_brief and self.owner is None and self._thread is not None:
+            for brevity in self._pending:
+                if brevity is None or not brevity.are_expected:
+                    return
+        runner = runners.get(get_ident())
+        if self.owner is None and self._thread is not None and runner in (None, main_runner):
             completion = Completion()
             self._push(Synchronization(completion, raises=False))
             completion.wait()
