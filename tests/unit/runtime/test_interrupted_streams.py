@@ -147,7 +147,7 @@ def test_interrupts_in_other_calls(stream: nbrt.Stream, held: bool) -> None:
 
 
 def test_interrupts_in_synchronize(stream: nbrt.Stream) -> None:
-    """The launch that it waits for runs once: in the thread that waits, or in that of the stream."""
+    """The launch that it waits for runs once, in the waiting thread or in that of the stream."""
     x = np.zeros(4)
     kernel = warmed(stream, affine, x, 1.0, 0.0)
     for number in itertools.count():
