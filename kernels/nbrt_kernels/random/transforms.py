@@ -63,8 +63,13 @@ _HALF = np.uint64(32)
 _TWO_M24 = np.float32(2.0**-24)
 _TWO_M31 = np.float32(2.0**-31)
 _TWO_M32 = np.float32(2.0**-32)
-_TWO_22 = np.float64(2.0**22)
-_TWO_32 = np.float64(2.0**32)
+_TWO_52 = np.float64(2.0**52)
+_TWO_84_52 = np.float64(2.0**84 + 2.0**52)
+_TWO_84_63_52 = np.float64(2.0**84 + 2.0**63 + 2.0**52)
+# The bits of 2**52, of 2**84, and of 2**84 + 2**63.
+_BITS_2_52 = np.uint64(0x4330000000000000)
+_BITS_2_84 = np.uint64(0x4530000000000000)
+_BITS_2_84_63 = np.uint64(0x4530000080000000)
 _TWO_M53 = np.float64(2.0**-53)
 _TWO_M63 = np.float64(2.0**-63)
 _TWO_M64 = np.float64(2.0**-64)
@@ -135,15 +140,23 @@ def join_words(low: Scalar, high: Scalar) -> Scalar:
 
 
 @device_function
+def _below_2_32(value: Scalar) -> Scalar:
+    """Return 2**52 more than the float64 of a uint64 below 2**32."""
+    return np.uint64(value | _BITS_2_52).view(np.float64)
+
+
+@device_function
 def _signed_to_f64(value: Scalar) -> Scalar:
     """Convert an int64 to float64, correctly rounded.
 
-    By 32-bit halves and one fused multiply-add, whose single rounding is that of the conversion:
-    vector units before AVX-512 have no 64-bit conversion, and would fall back to scalar code.
+    Vector units before AVX-512 have no 64-bit conversion, and widen 32-bit ones in several steps.
+    So both halves become the last bits of floats: of 2**52 plus the low half, and of 2**84 plus
+    2**32 times the high half, which is made non-negative by adding 2**31. The difference is exact,
+    because it is a multiple of 2**32 below 2**64, and the sum rounds once.
     """
-    high = np.float64(np.int32(value >> np.int64(32)))
-    low = np.float64(np.uint32(np.uint64(value) & _LOW))
-    return cuda.fma(high, _TWO_32, low)
+    bits = np.uint64(value)
+    high = np.uint64((bits >> _HALF) ^ _BITS_2_84_63).view(np.float64)
+    return (high - _TWO_84_63_52) + _below_2_32(bits & _LOW)
 
 
 @device_function
@@ -168,10 +181,10 @@ def uniform_f32(word: Scalar) -> Scalar:
 @device_function
 def uniform_f64(value: Scalar) -> Scalar:
     """Return the float64 ``(value >> 11) * 2**-53`` in [0, 1) of a uint64."""
-    # The 53 bits in two parts that int32 holds, for vector units without 64-bit conversions.
-    high = np.float64(np.int32(value >> np.uint64(33)))
-    low = np.float64(np.int32((value >> np.uint64(11)) & np.uint64(0x3FFFFF)))
-    return cuda.fma(high, _TWO_22, low) * _TWO_M53
+    # As in `_signed_to_f64`, without a sign; the sum of both parts has 53 bits and is exact.
+    high = np.uint64((value >> np.uint64(43)) | _BITS_2_84).view(np.float64)
+    low = _below_2_32((value >> np.uint64(11)) & _LOW)
+    return ((high - _TWO_84_52) + low) * _TWO_M53
 
 
 @device_function
@@ -212,9 +225,9 @@ def neg_log_64(value: Scalar) -> Scalar:
     m = n << shift
     upper = np.int64(m) >= SQRT_HALF_64
     t_word = np.int64(m) if upper else np.int64(m << np.uint64(1))
-    halvings = np.int64(shift) if upper else np.int64(shift) + np.int64(1)
+    halvings = shift if upper else shift + np.uint64(1)
     t = _signed_to_f64(t_word) * _TWO_M64
-    s = np.float64(np.int32(halvings))
+    s = _below_2_32(halvings) - _TWO_52
     q = _log_tail_64(t)
     return cuda.fma(s, _DLN2H, cuda.fma(s, _DLN2L, cuda.fma(t * t, q, -t)))
 

@@ -17,6 +17,8 @@ from numba.core.compiler_machinery import LoweringPass, register_pass
 
 from nbrt.backends.cpu.simt.frontend.passes import CheckLegality, kernel_passes
 from nbrt.backends.cpu.simt.llvm.polls import add_polls
+from nbrt.backends.cpu.simt.llvm.vector_operations import with_fewer_instructions
+from nbrt.backends.cpu.simt.processor import processor
 from nbrt.backends.cpu.simt.stop_codes import (
     ATTEND,
     CALLING_CONVENTION,
@@ -146,7 +148,8 @@ class _PolledLibrary(JITCodeLibrary):
 
     def _optimize_final_module(self) -> None:
         super()._optimize_final_module()
-        text = with_polls(str(self._final_module), self.launch, self.offset)
+        text = with_fewer_instructions(str(self._final_module), processor().features)
+        text = with_polls(text, self.launch, self.offset)
         name = self._final_module.name
         self._final_module = llvm.parse_assembly(text)
         self._final_module.name = name
