@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
 
+from nbrt.backends.cpu.simt.codegen.block_loops import smaller
 from nbrt.backends.cpu.simt.codegen.lowering import (
     Lowered,
     Lowering,
@@ -206,27 +207,31 @@ class BlockCalls:
         self.shared = builder.gep(memory, [_I64(_DYNAMIC_PADDING)])
 
     def strip_length(self, available: ir.Value) -> ir.Value:
-        """Return one: blocks run one by one."""
-        del available
-        return _I64(1)
+        """Return the number of neighbouring blocks that the block function can run at once."""
+        strip = self._lowered.strip
+        return _I64(1) if strip == 1 else smaller(self._entry.builder, available, _I64(strip))
 
     def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
-        """Run one block; a function of the whole grid runs in place of the first block."""
-        del count
+        """Run blocks; a function of the whole grid runs in place of the first block."""
         builder = self._entry.builder
         if not self._lowered.whole_grid:
-            self.emit_call(grid, index)
+            self.emit_call(grid, index, [count] if self._lowered.strip > 1 else [])
             return
         rank = builder.or_(builder.or_(index[0], index[1]), index[2])
         with builder.if_then(builder.icmp_signed("==", rank, _I64(0))):
             self.emit_call(grid, index)
 
-    def emit_call(self, grid: list[ir.Value], index: Sequence[ir.Value]) -> None:
-        """Call the block function for the block at `index`, and raise its error."""
+    def emit_call(
+        self, grid: list[ir.Value], index: Sequence[ir.Value], counts: Sequence[ir.Value] = ()
+    ) -> None:
+        """Call the block function for the block at `index`, and raise its error.
+
+        `counts` are the last arguments of a function of strips: the number of blocks.
+        """
         builder = self._entry.builder
         shared = self.shared, self.shared_bytes
         _, status, where = call_block_function(
-            self._entry, self._lowered, grid, index, shared, self._more
+            self._entry, self._lowered, grid, index, shared, [*self._more, *counts]
         )
         with cgutils.if_unlikely(builder, status.is_error):
             failed = [builder.load(address) for address in where[:6]]

@@ -60,6 +60,9 @@ class Lowered:
     """Bytes of shared memory that the kernel declares."""
     resident: bool = False
     """The function claims blocks and keeps several of them at once."""
+    strip: int = 1
+    """Maximum number of neighbouring blocks along x that the function runs in one call. If it is
+    not 1, their number is its last argument, and its block is the first of them."""
     more: tuple[str, ...] = ()
     """Further modules, with functions that the first calls."""
     sites: tuple[str, ...] = ()
@@ -99,13 +102,13 @@ def lower(
         if found is not None:
             return found
     try:
-        modules, notes = lanes_versions(code, simplified)
+        modules, symbol, notes, strip = lanes_versions(code, simplified)
     except CannotLowerError as error:
         return lower_to_coroutines(code, kinds, (str(error), *places))
     uses = ", ".join(sorted(kinds)) or "a loop"
     reason = f"threads of a block run in step as lanes of vectors ({uses})"
     why = Lowering("lanes", (reason, *notes, *places))
-    return Lowered(modules[0], f"{code.name}.lanes", why, more=tuple(modules[1:]))
+    return Lowered(modules[0], symbol, why, strip=strip, more=tuple(modules[1:]))
 
 
 def _lower_tiled(code: ThreadIR, kinds: set[str], places: Sequence[str]) -> Lowered | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
@@ -13,7 +13,11 @@ from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING, Divergence
 from nbrt.backends.cpu.simt.lanes.analysis.interchange import find_interchanges, iteration_name
 from nbrt.backends.cpu.simt.lanes.analysis.irregular_loops import runs_irregular_loops
 from nbrt.backends.cpu.simt.lanes.analysis.jammed_loops import JammedLoops
-from nbrt.backends.cpu.simt.lanes.analysis.lane_layout import choose_lane_count, choose_layout
+from nbrt.backends.cpu.simt.lanes.analysis.lane_layout import (
+    choose_lane_count,
+    choose_layout,
+    uses_warps,
+)
 from nbrt.backends.cpu.simt.lanes.analysis.legality import (
     check_loops,
     check_spins,
@@ -32,10 +36,20 @@ from nbrt.backends.cpu.simt.lanes.analysis.regions import (
     split_at_barriers,
 )
 from nbrt.backends.cpu.simt.lanes.analysis.row_strides import RowStrides
+from nbrt.backends.cpu.simt.lanes.block_strips import (
+    STRIPS,
+    block_index,
+    continues_runs,
+    fitting_strip,
+    has_short_rows,
+    strip_obstacle,
+)
 from nbrt.backends.cpu.simt.lanes.flow.control_flow import ControlFlow
 from nbrt.backends.cpu.simt.lanes.flow.jammed_regions import JammedRegion
 from nbrt.backends.cpu.simt.lanes.flow.region_exits import PartialError, RegionExits
 from nbrt.backends.cpu.simt.lanes.instructions import Instructions
+from nbrt.backends.cpu.simt.lanes.shared_arrays import SharedArrays
+from nbrt.backends.cpu.simt.lanes.signatures import block_parameters, declared_symbols
 from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
 from nbrt.backends.cpu.simt.lanes.thread_indices import ThreadIndices
 from nbrt.backends.cpu.simt.lanes.vectors.rows import RowWriter
@@ -50,12 +64,9 @@ from nbrt.backends.cpu.simt.llvm.parse import parse_function
 
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.lanes.analysis.jammed_loops import JammedLoop, Registers
-    from nbrt.backends.cpu.simt.llvm.model import Function, Instruction
+    from nbrt.backends.cpu.simt.llvm.model import Instruction
 
-__all__ = ["block_parameters", "declared_symbols", "lanes_block", "one_lane_block"]
-
-_PADDING = 64 * placeholders.WARP_SIZE
-"""Bytes around shared arrays, which partly active vectors may access."""
+__all__ = ["lanes_block", "longest_strip", "one_lane_block"]
 
 
 def one_lane_block(code: ThreadIR, registers: Registers, notes: list[str]) -> str:
@@ -95,6 +106,7 @@ def lanes_block(
     *,
     only_diverging: bool = False,
     notes: list[str] | None = None,
+    strip: int = 1,
 ) -> str:
     """Lower a thread to a block function of vector code.
 
@@ -108,6 +120,9 @@ def lanes_block(
         Refuse code without a divergent loop.
     notes : list of str, optional
         Receives the rules that applied to accesses, and what stood in the way of others.
+    strip : int
+        Maximum number of neighbouring blocks along x that a call runs in step. If it is not 1, the
+        block function has a last parameter, their number.
 
     Returns
     -------
@@ -117,11 +132,11 @@ def lanes_block(
     Raises
     ------
     CannotLowerError
-        If lanes cannot run the thread in step.
+        If lanes cannot run the thread, or a strip of blocks, in step.
     """
     symbol = symbol or f"{code.name}.lanes"
     try:
-        block = _BlockWriter(code, partial=False, only_diverging=only_diverging)
+        block = _BlockWriter(code, partial=False, only_diverging=only_diverging, strip=strip)
         if only_diverging and not block.has_divergent_loops:
             raise CannotLowerError("all threads leave every loop together")
         if only_diverging and block.has_irregular_loops:
@@ -129,7 +144,9 @@ def lanes_block(
                 "each thread runs its loop alone: its length is data, and it loads neighbours"
             )
         text = block.text(symbol)
-    except PartialError:
+    except PartialError as error:
+        if strip > 1:
+            raise CannotLowerError("some threads may return before others wait") from error
         block = _BlockWriter(code, partial=True, only_diverging=only_diverging)
         text = block.text(symbol)
     if notes is not None:
@@ -137,24 +154,46 @@ def lanes_block(
     return text
 
 
-def _uses_warps(function: Function) -> bool:
-    return any(
-        item.opcode == "call"
-        and item.detail.startswith((*placeholders.WARP_OPERATIONS, placeholders.WARP_SYNC))
-        for _, item in function.instructions()
-    )
+def longest_strip(code: ThreadIR) -> tuple[int, str]:
+    """Find how many neighbouring blocks along x better run in step.
+
+    Parameters
+    ----------
+    code : ThreadIR
+        One thread.
+
+    Returns
+    -------
+    strip : int
+        Number of blocks.
+    obstacle : str
+        What stands in the way of strips that would give longer runs of memory; or empty.
+
+    Raises
+    ------
+    CannotLowerError
+        If lanes cannot run the thread in step.
+    """
+    if code.block[1:] == (1, 1) or placeholders.BARRIER not in code.module:
+        return 1, ""
+    return _BlockWriter(code, partial=False, only_diverging=False).longest_strip()
 
 
 class _BlockWriter:
     """Writes one block function."""
 
     def __init__(
-        self, code: ThreadIR, *, partial: bool, only_diverging: bool, one_lane: bool = False
+        self,
+        code: ThreadIR,
+        *,
+        partial: bool,
+        only_diverging: bool,
+        one_lane: bool = False,
+        strip: int = 1,
     ) -> None:
         function = parse_function(code.module, code.name)
-        self._function = function
-        self._code = code
-        has_warps = _uses_warps(function)
+        self._function, self._code, self._strip = function, code, strip
+        has_warps = uses_warps(function)
         if one_lane and has_warps:
             raise CannotLowerError("one lane has no warp operations")
         lanes = 1 if one_lane else choose_lane_count(function, cooperates=not only_diverging)
@@ -187,13 +226,16 @@ class _BlockWriter:
         self._known: dict[str, Value] = {}
         used = {o.text for _, item in function.instructions() for o in item.operands}
         used |= {o.text for phi in self._thread.all_phis() for o in phi.operands}
-        advances = Advances(self._thread, self._divergence, has_rows=code.block[1:] != (1, 1))
+        self._advances = Advances(self._thread, self._divergence, has_rows=code.block[1:] != (1, 1))
         self._instructions = Instructions(
-            self._writer, self._divergence, used, advances, self._rows
+            self._writer, self._divergence, used, self._advances, self._rows
         )
         self._values = self._instructions.values
         self._indices = ThreadIndices(self._writer, self._layout, code.block, self._tids)
-        self._slots = SpillSlots(self._writer, self._divergence, self._layout.groups, self._rows)
+        self._used = used
+        slots = self._layout.groups * strip
+        self._slots = SpillSlots(self._writer, self._divergence, slots, self._rows)
+        self._shared = SharedArrays(self._writer, self._slots.allocate, strip)
         self._exits = RegionExits(self._writer, self._slots, self._thread, partial=self._partial)
         self._copies = PrivateCopies(self._writer, self._slots.allocate, self._thread, used)
         self._instructions.use_copies(self._copies)
@@ -214,6 +256,7 @@ class _BlockWriter:
     def notes(self) -> list[str]:
         """The rules that applied to accesses, and what stood in the way of others."""
         notes = list(self._writer.notes)
+        notes[:0] = [STRIPS.format(self._strip)] if self._strip > 1 else []
         if self._rows is not None:
             notes.insert(
                 0, f"warps of {self._layout.rows} rows of the block: a vector for each row"
@@ -256,16 +299,17 @@ class _BlockWriter:
             strides[self._tids[0]] = 1
         return RowStrides(self._function, self._divergence, strides, self._code.block[0])
 
+    def _varying(self) -> dict[str, Stride]:
+        """Return the strides in the whole block of thread indices and of results of barriers."""
+        indices = zip(self._tids, self._code.block, strict=True)
+        return self._barrier_results() | {name: VARYING for name, size in indices if size > 1}
+
     def _check(self) -> None:
         check_loops(self._thread, self._divergence)
         check_spins(self._function, self._divergence)
         self._whole: Divergence | None = None
-        varying = self._barrier_results()
-        for axis, name in enumerate(self._tids):
-            if self._code.block[axis] > 1:
-                varying[name] = VARYING
         if self._thread.barriers:
-            whole = Divergence(self._function, varying, {}, 0)
+            whole = Divergence(self._function, self._varying(), {}, 0)
             check_uniform(self._thread, whole)
             self._partial |= may_return_before_others(self._thread, whole)
             whole.refine(region.level for region in self._thread.regions)
@@ -295,11 +339,30 @@ class _BlockWriter:
         headers = self._thread.interchanged.values()
         return [phi for header in headers for phi in self._function.blocks[header].phis]
 
+    def longest_strip(self) -> tuple[int, str]:
+        """Return the number of blocks that better run in step, and the reason if it is 1."""
+        block, is_private = self._code.block, self._instructions.is_private
+        is_short = has_short_rows(block, self._layout.width)
+        if not (is_short and continues_runs(self._function, block[0], self._advances, is_private)):
+            return 1, ""
+        if obstacle := self._strip_obstacle():
+            return 1, obstacle
+        self._allocate()
+        return fitting_strip(self._slots.size - self._shared.padding)
+
+    def _strip_obstacle(self) -> str:
+        if self._partial and not self._thread.interchanged:
+            return "some threads may return before others wait"
+        varying, is_private = self._varying(), self._instructions.is_private
+        return strip_obstacle(self._thread, varying, self._used, is_private)
+
     # -- the function ----------------------------------------------------------------------------
 
     def text(self, symbol: str) -> str:
         """Return the text of the module with the name of the block function."""
         writer, function = self._writer, self._function
+        if self._strip > 1 and (obstacle := self._strip_obstacle()):
+            raise CannotLowerError(obstacle)
         self._allocate()
         if self._layout.width > 1:
             self._copies.find(self._known)
@@ -308,20 +371,19 @@ class _BlockWriter:
         writer.go(labels[""])
         for region in self._thread.regions:
             self._write_region(region, labels)
-        head = f"define i32 @{symbol}({block_parameters(function)}) {{\nentry:"
+        head = f"define i32 @{symbol}({block_parameters(function, self._strip)}) {{\nentry:"
         declared = declared_symbols(function.outside)
         lines = [text for symbol, text in writer.declarations.items() if symbol not in declared]
-        body = [*writer.stack, *writer.lines]
-        return "\n".join([function.outside, *lines, head, *body, "}", *writer.nodes])
+        lines += [head, *writer.stack, *writer.lines]
+        return "\n".join([function.outside, *lines, "}", *writer.nodes])
 
     def _allocate(self) -> None:
         """Allocate shared arrays, spill slots, and stack slots of threads."""
         for parameter in self._function.parameters:
             self._known[parameter.text] = Value(parameter.type, "scalar", parameter.text)
-        arrays: dict[str, str] = {}
         for _, item in self._function.instructions():
             if item.opcode == "call" and item.detail.startswith(placeholders.SHARED):
-                self._known[item.name] = self._shared(item, arrays)
+                self._known[item.name] = self._shared.add(item)
             elif item.opcode == "alloca":
                 self._slots.add_frame(item, kept=len(self._thread.regions) > 1)
         owners = slot_owners(self._thread) if self._layout.width == 1 else {}
@@ -334,21 +396,9 @@ class _BlockWriter:
             self._slots.add_mask(wait)
 
     def _is_uniform(self, name: str) -> bool:
-        """Return whether all threads of the block keep the same value."""
-        return self._whole is not None and self._whole.strides.get(name, VARYING) == 0
-
-    def _shared(self, item: Instruction, arrays: dict[str, str]) -> Value:
-        writer = self._writer
-        if item.detail == placeholders.SHARED_DYNAMIC:
-            return Value("ptr", "scalar", f"%{placeholders.SHARED}at")
-        if item.detail == placeholders.SHARED_BYTES:
-            return Value("i64", "scalar", f"%{placeholders.SHARED}bytes")
-        if item.detail not in arrays:
-            size, align = placeholders.shared_extent(item.detail)
-            padding = max(_PADDING, align)
-            slot = self._slots.allocate(size + 2 * padding, "i8", align)
-            arrays[item.detail] = writer.op(f"getelementptr i8, ptr {slot}, i64 {padding}")
-        return Value("ptr", "scalar", arrays[item.detail])
+        """Return whether all threads keep the same value, of a block that is no part of a strip."""
+        whole = self._whole if self._strip == 1 else None
+        return whole is not None and whole.strides.get(name, VARYING) == 0
 
     # -- a region --------------------------------------------------------------------------------
 
@@ -380,21 +430,24 @@ class _BlockWriter:
         loop = self._jammed.find(region) if self._jammed is not None else None
         if loop is not None:
             groups //= loop.threads
-        before, head, after = writer.label, writer.name("group"), writer.name("groups.end")
-        writer.go(head)
-        writer.start(head)
-        group, at = writer.name("g"), len(writer.lines)
-        if loop is not None:
-            self._write_jammed(region, loop, group)
-        else:
-            self._slots.group = group
-            self._write_group(region, is_full=is_full)
-        following = writer.op(f"add nuw nsw i64 {group}, 1")
-        phi = f"phi i64 [ 0, {before} ], [ {following}, {writer.label} ]"
-        writer.lines.insert(at, f"  {group} = {phi}")
-        more = writer.op(f"icmp ult i64 {following}, {groups}")
-        writer.choose(more, head, after)
-        writer.start(after)
+
+        def write_group(group: str) -> None:
+            if loop is not None:
+                self._write_jammed(region, loop, group)
+            elif self._strip == 1:
+                self._slots.group = group
+                self._write_group(region, group, is_full=is_full)
+            else:
+                first = writer.op(f"mul nuw nsw i64 {group}, {self._strip}")
+                each = partial(self._write_part, region, group, first)
+                writer.write_loop("part", "%nbrt.blocks", each)
+
+        writer.write_loop("group", str(groups), write_group)
+
+    def _write_part(self, region: BarrierRegion, group: str, first: str, part: str) -> None:
+        """Write a region for a group of a part of a strip; `first` numbers the slots of part 0."""
+        self._slots.group = self._writer.op(f"add nuw nsw i64 {first}, {part}")
+        self._write_group(region, group, part, is_full=False)
 
     def _write_jammed(self, region: BarrierRegion, loop: JammedLoop, team: str) -> None:
         """Write a region for neighbouring threads that run its loop together."""
@@ -402,14 +455,20 @@ class _BlockWriter:
         writer.notes[loop.note] = None
         first = writer.op(f"mul nuw nsw i64 {team}, {loop.threads}")
         part = JammedRegion(self._thread, region, loop, self._instructions, self._slots)
-        for edges in part.write(first, lambda: self._set_values(region)):
+        for edges in part.write(first, lambda: self._set_values(region, self._slots.group)):
             self._exits.end_group(edges, None, [self._values[name] for name in self._tids])
 
-    def _set_values(self, region: BarrierRegion) -> Mask:
-        """Set the values that a group knows at the start of a region; return its threads."""
+    def _set_values(self, region: BarrierRegion, group: str, part: str = "0") -> Mask:
+        """Set the values that a group knows at the start of a region; return its threads.
+
+        `part` is the number of its block in a strip.
+        """
         self._values.clear()
         self._values.update(self._known)
-        mask = self._indices.set(self._values, self._slots.group)
+        if self._strip > 1:
+            index = block_index(self._function)
+            self._values.update(self._shared.of_block(self._known, index, part))
+        mask = self._indices.set(self._values, group)
         self._values.update(self._slots.frames())
         self._values.update(self._exits.results())
         for item in region.recomputed:
@@ -419,9 +478,11 @@ class _BlockWriter:
             self._values[name] = self._values[alias_of(name)] = value
         return mask
 
-    def _write_group(self, region: BarrierRegion, *, is_full: bool) -> None:
-        """Write a region for one group."""
-        mask = self._set_values(region)
+    def _write_group(
+        self, region: BarrierRegion, group: str, part: str = "0", *, is_full: bool
+    ) -> None:
+        """Write a region for one group of a block, which may be a part of a strip."""
+        mask = self._set_values(region, group, part)
         if not region.wait:
             self._slots.clear_masks()
         elif region.wait in self._exits.masked and not is_full:
@@ -437,17 +498,3 @@ class _BlockWriter:
             self._exits.end_full_group(region.wait, edges, mask, indices)
         else:
             self._exits.end_group(edges, mask, indices)
-
-
-def block_parameters(function: Function) -> str:
-    """Return the parameters of the block function of a thread."""
-    parameters = ", ".join(f"{p.type} {p.text}" for p in function.parameters)
-    shared = f"ptr %{placeholders.SHARED}at, i64 %{placeholders.SHARED}bytes"
-    return f"{parameters}, {shared}, ptr %nbrt.stop, ptr %nbrt.where"
-
-
-def declared_symbols(outside: str) -> set[str]:
-    """Return the symbols that the rest of a module declares."""
-    return set(
-        re.findall(r'^(?:declare|define)[^@\n]*@"?([-a-zA-Z$._0-9]+)', outside, re.MULTILINE)
-    )

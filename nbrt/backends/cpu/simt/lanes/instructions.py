@@ -107,6 +107,10 @@ class Instructions:
         at = self._writer.op(f"getelementptr {item.type}, {rows}, i64 {index.text}")
         return self._memory.safe_pointers(Value("ptr", "vector", at), mask)
 
+    def is_private(self, name: str) -> bool:
+        """Return whether a pointer is always to memory that is private to the block."""
+        return self._memory.is_private(name)
+
     def note_writes(self) -> None:
         """Record that code of single lanes may have written to memory."""
         self._memory.note_writes()

@@ -31,6 +31,8 @@ class SpillSlots:
     ----------
     group : str
         Number of the current group.
+    size : int
+        Bytes that are allocated.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class SpillSlots:
         self._record = ""
         self._masks: dict[str, str] = {}
         self._frames: dict[str, tuple[str, int, bool]] = {}
-        self._size = 0
+        self.size = 0
         self.group = ""
 
     def allocate(self, count: int, kind: str, align: int = _ALIGNMENT) -> str:
@@ -61,8 +63,8 @@ class SpillSlots:
         CannotLowerError
             If the block needs too much.
         """
-        self._size += count * size_of(kind)
-        if self._size > _MAX_STACK:
+        self.size += count * size_of(kind)
+        if self.size > _MAX_STACK:
             raise CannotLowerError(f"a block needs more than {_MAX_STACK} bytes of stack")
         return self._writer.slot(f"[{count} x {kind}]", max(align, _ALIGNMENT))
 

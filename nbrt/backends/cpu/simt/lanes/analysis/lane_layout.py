@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.placeholders import WARP_SIZE
+from nbrt.backends.cpu.simt.placeholders import WARP_OPERATIONS, WARP_SIZE, WARP_SYNC
 
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.llvm.model import Function
 
-__all__ = ["LaneLayout", "choose_lane_count", "choose_layout"]
+__all__ = ["LaneLayout", "choose_lane_count", "choose_layout", "uses_warps"]
 
 _MAX_FEW = 16
 
@@ -53,6 +53,14 @@ class LaneLayout:
         """Threads in the last group of a row (or of the block); 0 if all groups are full."""
         width, height, depth = self.block
         return (width if self.by_rows else width * height * depth) % self.width
+
+
+def uses_warps(function: Function) -> bool:
+    """Return whether a function has warp operations."""
+    return any(
+        item.opcode == "call" and item.detail.startswith((*WARP_OPERATIONS, WARP_SYNC))
+        for _, item in function.instructions()
+    )
 
 
 def choose_lane_count(function: Function, *, cooperates: bool) -> int:

@@ -25,7 +25,7 @@ from nbrt.backends.cpu.simt.llvm.parse import split_type
 from nbrt.backends.cpu.simt.llvm.types import width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = [
     "FULL",
@@ -188,6 +188,20 @@ class LaneWriter:
         self.lines.insert(self._phi_at, f"  {name} = phi {kind} {pairs}")
         self._phi_at += 1
         return name
+
+    def write_loop(self, name: str, count: str, write: Callable[[str], None]) -> None:
+        """Write a loop, with at least one iteration; `write` writes the one with a number."""
+        before, head, after = self.label, self.name(name), self.name(f"{name}s.end")
+        self.go(head)
+        self.start(head)
+        number, at = self.name(name[0]), len(self.lines)
+        write(number)
+        following = self.op(f"add nuw nsw i64 {number}, 1")
+        phi = f"phi i64 [ 0, {before} ], [ {following}, {self.label} ]"
+        self.lines.insert(at, f"  {number} = {phi}")
+        more = self.op(f"icmp ult i64 {following}, {count}")
+        self.choose(more, head, after)
+        self.start(after)
 
     # -- values ------------------------------------------------------------------------------
 
