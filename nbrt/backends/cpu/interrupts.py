@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from queue import SimpleQueue
 from threading import get_ident
 from typing import TYPE_CHECKING, Protocol
 
@@ -138,21 +139,25 @@ class _MainRunner(Runner):
         self.ident = threading.main_thread().ident or 0
         self.owner = [self.ident]
         self.is_watched = False
-        self._begin = threading.Event()
+        # One call in C puts an item: an interrupted `threading.Event.set` would do half of it.
+        self._begin: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def watch(self) -> None:
-        """Wake the ticker."""
+        """Wake the ticker; also if a signal handler has ended the call before."""
         self.is_watched = True
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="nbrt-ticker", daemon=True)
-            self._thread.start()
-        self._begin.set()
+        try:
+            if self._thread is None or self._thread.ident is None:
+                self._thread = threading.Thread(target=self._serve, name="nbrt-ticker", daemon=True)
+                self._thread.start()
+            self._begin.put(None)
+        except BaseException:
+            self.is_watched = False
+            raise
 
     def _serve(self) -> None:
         while True:
-            self._begin.wait()
-            self._begin.clear()
+            self._begin.get()
             self._tick_until_idle()
 
     def _tick_until_idle(self) -> None:

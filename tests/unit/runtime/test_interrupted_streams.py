@@ -15,7 +15,7 @@ import nbrt
 from helpers.clocks import HANG_TIMEOUT
 from helpers.injected import is_interrupted_at
 from nbrt.backends.cpu import brief_launches, launch
-from nbrt.backends.cpu.interrupts import main_runner
+from nbrt.backends.cpu.interrupts import _MainRunner, main_runner
 from nbrt.backends.cpu.queues import WorkerQueue
 from nbrt.backends.cpu.turns import Turn
 from nbrt.errors import StreamError
@@ -91,6 +91,17 @@ def test_interrupts_in_brief_launches(stream: nbrt.Stream) -> None:
         if not is_raised:
             break
     assert number > 3
+
+
+def test_an_interrupt_while_the_ticker_wakes_leaves_no_launch_unwatched() -> None:
+    runner = _MainRunner()
+    runner.watch()  # starts the ticker
+    for number in itertools.count():
+        runner.is_watched = False
+        is_raised = is_interrupted_at(number, runner.watch)
+        assert runner.is_watched is not is_raised
+        if not is_raised:
+            break
 
 
 def test_interrupts_in_launches_that_fail(stream: nbrt.Stream) -> None:
