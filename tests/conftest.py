@@ -46,9 +46,6 @@ settings.load_profile("nbrt")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Compiling a kernel makes some 100,000 objects, nearly none of which is garbage.
-gc.set_threshold(50_000, 20, 100)
-
 _started = itertools.count(1)
 
 

@@ -29,6 +29,7 @@ __all__ = [
 
 _MARKER = re.compile(r'^declare ([^@\n]*@"?(nbrt\.[^("\n]+)"?\([^)\n]*\)).*$', re.MULTILINE)
 _OWN = re.compile(r"^(define linkonce_odr [^\n]*)\{$", re.MULTILINE)
+_NEVER_INLINED = re.compile(r"^attributes (#\d+) = \{[^}]*\bnoinline\b", re.MULTILINE)
 _PLACE = re.compile(
     rf'^define [^@\n]*(@"?{re.escape(placeholders.PLACE)}[0-9a-f]+"?)\(\)[^\n]*\{{.*?^\}}$',
     re.MULTILINE | re.DOTALL,
@@ -67,11 +68,20 @@ def simplified_thread(code: ThreadIR) -> ThreadIR:
     return ThreadIR(text, code.name, code.block)
 
 
-def _inlined(match: re.Match[str]) -> str:
-    """Mark a function of Numba as always inlined."""
-    if "nbrt_atomic" in match[0]:
-        return match[0]  # not inlined: a loop that lanes run one by one
-    return f"{match[1]}alwaysinline {{"
+def _with_inlining(text: str) -> str:
+    """Mark the functions of Numba as always inlined."""
+    # Those of reference counts are marked as never inlined, which excludes the other attribute.
+    never = {f" {group}" for group in _NEVER_INLINED.findall(text)}
+
+    def inlined(match: re.Match[str]) -> str:
+        if "nbrt_atomic" in match[0]:
+            return match[0]  # not inlined: a loop that lanes run one by one
+        head = match[1].rstrip()
+        for group in never:
+            head = head.removesuffix(group)
+        return f"{head} alwaysinline {{"
+
+    return _OWN.sub(inlined, text)
 
 
 def _attributes(symbol: str) -> str:
@@ -107,7 +117,7 @@ def prepared_text(
     text = _NOTHING.sub("", str(library._get_module_for_linking()))
     if places:
         text = _PLACE.sub(r"declare void \1() convergent nounwind", text)
-    text = _OWN.sub(_inlined, text)
+    text = _with_inlining(text)
     text = _MARKER.sub(lambda match: f"declare {match[1]} {_attributes(match[2])}", text)
     return re.sub(
         rf'^define [^@\n]*@"?{re.escape(name)}"?\(.*$',
