@@ -316,3 +316,37 @@ def test_a_strided_loop_of_some_threads_and_two_in_a_row(grid: int, block: int) 
             kernel, grid, block, np.zeros(threads.size, np.int32), REALS, some,
             expected=(blocks[0] + 3 * blocks[1] + 5 * last).astype(np.int32),
         )  # fmt: skip
+
+
+def _count_after_a_loop(out: Any, values: Any, n: int, step: int) -> None:
+    t = cuda.threadIdx.x
+    total = float32(0)
+    for i in range(t, n, step):
+        total += values[i]
+    count = cuda.syncthreads_count(total > 0)
+    cuda.syncthreads()
+    out[t, 0] = total
+    out[t, 1] = count
+
+
+def _return_before_two_loops(out: Any, values: Any, n: int, step: int) -> None:
+    t = cuda.threadIdx.x
+    total = float32(0)
+    if t >= 3:
+        return
+    for i in range(t, n, cuda.blockDim.x):
+        total += values[i]
+    cuda.syncthreads()
+    for i in range(0, n, step):
+        total += values[i]
+    out[t, 0] = total
+
+
+@pytest.mark.parametrize("kernel", [_count_after_a_loop, _return_before_two_loops])
+@pytest.mark.parametrize("block", [33, 64, 100])
+@pytest.mark.parametrize(("n", "step"), [(49, 2), (1, 1), (200, 7)])
+def test_strided_loops_of_kernels_with_several_returns(
+    kernel: Any, block: int, n: int, step: int
+) -> None:
+    # A step of zero raises, so the kernel returns with and without a status in one place.
+    agree(kernel, 1, block, np.zeros((block, 2)), REALS + 1, n, step)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt.lanes.analysis.regions import (
     DONE,
-    FAILED,
     NEVER,
     final_targets,
     region_targets,
@@ -82,12 +81,16 @@ def may_return_before_others(thread: SplitThread, divergence: Divergence) -> boo
 def may_leave_iterations_apart(thread: SplitThread) -> bool:
     """Return whether threads of a region with interchanged loops may continue at several places.
 
-    Otherwise all of them, but for those that fail, are at one place when none starts another
-    iteration: each thread leaves the region or one of its loops for that place.
+    Otherwise all of them are at one place when none starts another iteration: each thread leaves
+    the region or one of its loops for that place. The place where threads fail counts as well,
+    since LLVM merges returns with a status with those without one. A barrier with a result counts
+    the threads that are there.
     """
+    if thread.interchanged and any(each.result for each in thread.barriers.values()):
+        return True
     for region in thread.regions:
         if not thread.interchanged.keys().isdisjoint(region_targets(thread, region)):
-            places = final_targets(thread, region).keys() - {FAILED, NEVER}
+            places = final_targets(thread, region).keys() - {NEVER}
             if len(places) > 1:
                 return True
     return False
