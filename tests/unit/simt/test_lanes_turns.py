@@ -179,6 +179,41 @@ def test_range_by_the_block_has_the_turns_of_pythons(start: int, stop: int) -> N
     agree(kernel, 1, 3, np.zeros(3, np.int32), start, stop, expected=expected)
 
 
+@pytest.mark.parametrize(
+    ("start", "stop"),
+    [
+        (np.int32(2**31 - 50), np.int32(2**31 - 1)),
+        (np.int32(-50), np.int32(20)),
+        (np.int8(100), np.int8(127)),
+        (np.uint8(100), np.uint8(255)),
+        (np.uint32(2**31 - 20), np.uint32(2**31 + 50)),
+        (np.uint32(2**32 - 50), np.uint32(2**32 - 1)),
+        (np.uint64(2**63 - 20), np.uint64(2**63 + 50)),
+        (np.int64(-50), np.uint32(20)),
+    ],
+)
+def test_ranges_at_the_ends_of_their_types_end(start: Any, stop: Any) -> None:
+    def kernel(out: Any, start: Any, stop: Any) -> None:
+        t = cuda.threadIdx.x
+        count = 0
+        for _ in range(start, stop, cuda.blockDim.x):
+            count += 1
+            if count > 1000:
+                break
+        out[t] = count
+        cuda.syncthreads()
+        for _ in range(start, stop, 3):
+            count += 1
+            if count > 1000:
+                break
+        out[t] += 1000 * count
+
+    by_block = len(range(int(start), int(stop), 32))
+    both = by_block + len(range(int(start), int(stop), 3))
+    expected = np.full(32, by_block + 1000 * both)
+    agree(kernel, 1, 32, np.zeros(32, np.int64), start, stop, expected=expected)
+
+
 def test_large_turns_are_lanes_not_coroutines() -> None:
     with force("lanes"):
         plan = CpuProgram(counts_by_range, cache=False).plan(0, (2, 1, 1), (64, 1, 1))

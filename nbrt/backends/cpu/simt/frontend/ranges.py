@@ -38,8 +38,9 @@ _MAX_STEP = 2**20
 def adapt_ranges(func_ir: Any) -> None:
     """Replace ``range`` if its step is a product of sizes of the launch, or a constant above 1.
 
-    A step of 1 needs no division, and is replaced if the start is loaded. A constant is of type
-    int64, and so is the counter, which cannot overflow.
+    A step of 1 needs no division, and is replaced if the start is loaded. Other ranges are counted
+    upwards if Numba gives their counter the type int64, as for constants and sizes of arrays. It
+    cannot overflow: no array has an index near 2^63.
     """
     changed = False
     kept = _used_otherwise(func_ir)
@@ -166,12 +167,12 @@ class _Template(AbstractTemplate):
     def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
         if kws or not all(isinstance(types.unliteral(kind), types.Integer) for kind in args):
             return None
-        if len(args) == 2:  # as Numba types it
-            found = self.context.resolve_value_type(range).get_call_type(self.context, args, kws)
-            number = found.return_type.dtype
+        found = self.context.resolve_value_type(range).get_call_type(self.context, args, kws)
+        number = found.return_type.dtype
+        if len(args) == 2:
             return signature(_UpwardRange(number, loaded=True), number, number)
-        widest = max(types.unliteral(kind).bitwidth for kind in args)
-        number = types.int32 if widest <= 32 else types.int64
+        if number != types.int64:
+            return found  # counted by Numba, because a step behind the end may overflow
         return signature(_UpwardRange(number, loaded=False), number, number, number)
 
 
@@ -180,6 +181,8 @@ infer_global(upward_range, types.Function(_Template))
 
 @lower_builtin(upward_range, types.Integer, types.Integer, types.Integer)
 def _lower_range(context: Any, builder: llvm_ir.IRBuilder, sig: Any, args: Any) -> llvm_ir.Value:
+    if not isinstance(sig.return_type, _UpwardRange):
+        return context.get_function(range, sig)(builder, args)
     result = cgutils.create_struct_proxy(sig.return_type)(context, builder)
     result.start, result.stop, result.step = args
     return result._getvalue()
