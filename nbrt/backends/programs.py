@@ -125,7 +125,7 @@ class PreparablePlan(Plan, Protocol):
 
 @runtime_checkable
 class TypedPlan(Plan, Protocol):
-    """A plan that can launch without a look at the types of the arguments."""
+    """A plan that can launch without looking up the types of the arguments."""
 
     def typed_launch(self, args: tuple[Any, ...]) -> Callable[..., bool] | None:
         """Return a function of (queue, *arguments) that launches, or returns False.

@@ -19,7 +19,7 @@ _MAX_POLL = 1e-3
 
 
 class Turn:
-    """A lock for speed only: nothing goes wrong if two threads have it.
+    """A lock for speed only: results are the same if two threads have it.
 
     Native code releases the interpreter's lock. A thread that would use it meanwhile makes the
     launching thread wait for it, for longer than a short launch takes. Threads that wait for a turn

@@ -1,4 +1,4 @@
-"""Launches of a few hundred nanoseconds, without a look at the types of their arguments.
+"""Launches of a few hundred nanoseconds, without looking up the types of their arguments.
 
 Numba's dispatcher looks up the code for the types of the arguments at each call, which takes longer
 than a draw of a few numbers. A caller that has compared the types itself calls the code directly.

@@ -83,11 +83,8 @@ def may_leave_iterations_apart(thread: SplitThread) -> bool:
 
     Otherwise all of them are at one place when none starts another iteration: each thread leaves
     the region or one of its loops for that place. The place where threads fail counts as well,
-    since LLVM merges returns with a status with those without one. A barrier with a result counts
-    the threads that are there.
+    since LLVM merges returns with a status with those without one.
     """
-    if thread.interchanged and any(each.result for each in thread.barriers.values()):
-        return True
     for region in thread.regions:
         if not thread.interchanged.keys().isdisjoint(region_targets(thread, region)):
             places = final_targets(thread, region).keys() - {NEVER}

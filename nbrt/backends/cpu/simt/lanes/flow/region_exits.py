@@ -268,10 +268,7 @@ class RegionExits:
         """Add the operands of the lanes to the reduction of a barrier."""
         writer, width = self._writer, self._writer.width
         assert barrier.test is not None
-        test = edge.incoming[barrier.test.name]
-        tests = writer.vector(test)
-        true = writer.op(f"icmp ne {writer.vector_type('i32')} {tests}, zeroinitializer")
-        votes = writer.op(f"bitcast {writer.vector_type('i1')} {true} to i{width}")
+        votes = self._nonzero_bits(edge.incoming[barrier.test.name])
         present = self._taken_bits(edge)
         yes = writer.op(f"and i{width} {votes}, {present}")
         slot = self._results[barrier.wait]
@@ -288,14 +285,23 @@ class RegionExits:
             new = writer.op(f"select i1 {every}, i32 {old}, i32 0")
         writer.do(f"store i32 {new}, ptr {slot}")
 
+    def _nonzero_bits(self, value: Value) -> str:
+        """Return the lanes with a nonzero ``i32``, as an integer with one bit for each.
+
+        In a group of which no lane takes the edge the value is poison. An integer with a poison bit
+        is poison as a whole, even after the bits of these lanes are cleared.
+        """
+        writer, kind = self._writer, self._writer.vector_type("i32")
+        lanes = writer.op(f"freeze {kind} {writer.vector(value)}")
+        nonzero = writer.op(f"icmp ne {kind} {lanes}, zeroinitializer")
+        return writer.op(f"bitcast {writer.vector_type('i1')} {nonzero} to i{writer.width}")
+
     def _fail(self, edge: Edge, indices: Sequence[Value]) -> None:
         """Write a return from the block if a lane has failed, and store its ``threadIdx``."""
         writer, width = self._writer, self._writer.width
         # The status of a lane that has returned is 0.
         status = next(iter(edge.incoming.values()))
-        whole = f"{writer.vector_type('i32')} {writer.vector(status)}"
-        wrong = writer.op(f"icmp ne {whole}, zeroinitializer")
-        wrong = writer.op(f"bitcast {writer.vector_type('i1')} {wrong} to i{width}")
+        wrong = self._nonzero_bits(status)
         bits = writer.op(f"and i{width} {self._taken_bits(edge)}, {wrong}")
         some = writer.op(f"icmp ne i{width} {bits}, 0")
         failed, after = writer.name("failed"), writer.name("passed")
@@ -307,5 +313,6 @@ class RegionExits:
             element = writer.op(f"extractelement {vector}, i{width} {first}")
             at = writer.op(f"getelementptr i32, ptr %nbrt.where, i64 {axis}")
             writer.do(f"store i32 {element}, ptr {at}")
+        whole = f"{writer.vector_type('i32')} {writer.vector(status)}"
         writer.do(f"ret i32 {writer.op(f'extractelement {whole}, i{width} {first}')}")
         writer.start(after)
