@@ -17,13 +17,20 @@ FORKED = """
     from nbrt.errors import ForkedProcessError
     from nbrt.testing import Latch
 
-    def in_child(function):
-        "Fork, run `function` in the child, return what it gave back through the exit code."
+    def fork():
+        "Fork beside threads; in the child, a hang is a failure."
+        sys.stdout.flush()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork: the point
             pid = os.fork()
         if pid == 0:
-            signal.alarm(300)  # a hang is a failure
+            signal.alarm(300)
+        return pid
+
+    def in_child(function):
+        "Fork, run `function` in the child, return what it gave back through the exit code."
+        pid = fork()
+        if pid == 0:
             try:
                 os._exit(function())
             except BaseException:
@@ -177,12 +184,8 @@ def test_a_forked_child_leaves_the_parents_work_alone() -> None:
     latch = Latch()
     latch.hold(stream)
     stream.call(int)
-    sys.stdout.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
-        signal.alarm(300)
         del x
         sys.exit(7)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
@@ -229,12 +232,8 @@ def test_a_forked_child_leaves_pending_and_running_brief_launches_to_its_parent(
     thread.start()
     wait_for(seen)
     assert brief_launches._turn.owner is not None
-    sys.stdout.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
-        signal.alarm(300)
         try:
             on_stream(x, 1.0)
         except nbrt.errors.ForkedProcessError:
