@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from nbrt_kernels._blocks import WARP, warp_sum
 from nbrt_kernels._costs import costs
-from nbrt_kernels._dialect import Array, cuda
+from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 
 __all__ = [
     "MATMUL_TILE",
@@ -88,6 +88,21 @@ def batched_matmul_reference(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.ND
     return np.asarray(a.astype(np.float64) @ b.astype(np.float64))
 
 
+@device_function
+def _copy_run(
+    tile: Array, i: Scalar, j: Scalar, matrix: Array, y: Scalar, x: Scalar, is_whole: Scalar
+) -> None:
+    """Copy a run of a row to a tile, with zeros for what is outside; `is_whole` if nothing is."""
+    if is_whole:
+        for e in range(_RUN):
+            tile[i, j + e] = matrix[y, x + e]
+    else:
+        for e in range(_RUN):
+            tile[i, j + e] = 0
+        for e in range(min(_RUN, matrix.shape[1] - x) if y < matrix.shape[0] else 0):
+            tile[i, j + e] = matrix[y, x + e]
+
+
 @costs(_matmul_flops)
 def matmul(out: Array, a: Array, b: Array) -> None:
     """Multiply two matrices, with 8 x 8 elements of the result in the registers of each thread.
@@ -122,26 +137,12 @@ def matmul(out: Array, a: Array, b: Array) -> None:
         is_inside = start + _DEPTH <= inner
         if t < _HALF:
             i, j = part // _RUNS_A, part % _RUNS_A * _RUN
-            y, x = first_row + i, start + j
-            if is_inside and first_row + MATRIX_TILE <= rows:
-                for e in range(_RUN):
-                    left[i, j + e] = a[y, x + e]
-            else:
-                for e in range(_RUN):
-                    left[i, j + e] = 0
-                for e in range(min(_RUN, inner - x) if y < rows else 0):
-                    left[i, j + e] = a[y, x + e]
+            is_whole = is_inside and first_row + MATRIX_TILE <= rows
+            _copy_run(left, i, j, a, first_row + i, start + j, is_whole)
         else:
             i, j = part // _RUNS_B, part % _RUNS_B * _RUN
-            y, x = start + i, first_column + j
-            if is_inside and first_column + MATRIX_TILE <= columns:
-                for e in range(_RUN):
-                    right[i, j + e] = b[y, x + e]
-            else:
-                for e in range(_RUN):
-                    right[i, j + e] = 0
-                for e in range(min(_RUN, columns - x) if y < inner else 0):
-                    right[i, j + e] = b[y, x + e]
+            is_whole = is_inside and first_column + MATRIX_TILE <= columns
+            _copy_run(right, i, j, b, start + i, first_column + j, is_whole)
         cuda.syncthreads()
         for k in range(_DEPTH):
             for i in range(_OWN):
