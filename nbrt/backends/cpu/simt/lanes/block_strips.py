@@ -1,9 +1,9 @@
 """Strips of blocks: neighbouring blocks along x that run in step, region by region.
 
 A block of several rows accesses a short run of each row of an array, and the next block continues
-the runs. If blocks run one after the other, memory is accessed in many short runs, for which caches
-and prefetchers of processors are not made. In a strip, a region runs for the first row of every block, then for
-the second, so that the runs become one long run for each row.
+the runs. If blocks run one after the other, memory is accessed in many short runs, which caches and
+prefetchers of processors serve slowly. In a strip, a region runs for the first row of every block,
+then for the second, so that the runs become one long run for each row.
 
 A strip is legal if its threads could be those of one block: from each region, all of them continue
 to the same barrier, or return. Shared arrays and kept values exist for each block of the strip.
@@ -49,7 +49,7 @@ _MAX_STRIP = 32
 took 1.18 times Numba's time with single blocks, 1.02, 0.90 and 0.83 with 8, 16 and 32."""
 
 _MAX_BYTES = 128 * 1024
-"""Maximum size of the shared arrays and the kept values of a strip: part of a second-level cache."""
+"""Maximum size of the shared arrays and the kept values of a strip: part of a level-2 cache."""
 
 _ANY_ORDER = frozenset(("and", "or", "xor", "max", "min", "umax", "umin", "fmax", "fmin"))
 """Atomic operations that give the same in any order."""
