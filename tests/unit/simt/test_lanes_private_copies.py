@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import cuda, int32
+from numba import cuda, int32, int64
 
 from helpers.lowerings import run
 from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
@@ -47,6 +47,30 @@ def test_histograms_of_few_and_many_values(count: int, dtype: str) -> None:
         expected = 2 * np.bincount(x, minlength=100) + 6
         same(kernel, 2, 100, np.zeros(100, dtype), x, expected=[expected.astype(dtype)])
     assert has_copies(kernel, 100, np.zeros(100, dtype), x)
+
+
+@pytest.mark.parametrize("count", [192, 320, 1024])
+@pytest.mark.parametrize("dtype", ["int64", "float32", "float64"])
+def test_sums_of_threads_in_one_element(count: int, dtype: str) -> None:
+    """The address of the array and those of its copies are known to LLVM, which removes stores."""
+
+    def kernel(o, x):
+        total = cuda.shared.array(1, int64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            total[0] = 0
+        cuda.syncthreads()
+        mine = int64(0)
+        for i in range(t, x.size, 64):
+            mine += int64(x[i])
+        cuda.atomic.add(total, 0, mine)
+        cuda.syncthreads()
+        if t == 0:
+            o[0] = total[0]
+
+    x = np.arange(1, count + 1, dtype=dtype)
+    same(kernel, 1, 64, np.zeros(1, np.int64), x, expected=[[count * (count + 1) // 2]])
+    assert has_copies(kernel, 64, np.zeros(1, np.int64), x)
 
 
 def test_sums_that_are_read_between_two_loops() -> None:

@@ -13,7 +13,7 @@ from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, Instruction, ren
 from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from nbrt.backends.cpu.simt.lanes.accesses.prefetch import Prefetches
     from nbrt.backends.cpu.simt.lanes.accesses.private_copies import PrivateCopies
@@ -386,15 +386,13 @@ class Memory:
             return self._exchange(item, operands, mask, is_private)
 
         # Under a mask, lanes are not numbered while the code is written.
-        distances = self.copies.distances(item) if self.copies and mask is None else []
-        copies = itertools.cycle(distances or ["0"])
+        places: Iterator[Callable[[str], str]] = itertools.repeat(str)
+        if self.copies is not None and mask is None:
+            places = self.copies.places(item)
 
         def write_lane(texts: list[str]) -> str:
             if is_private:
-                at, distance = texts[0], next(copies)
-                if distance != "0":
-                    at = self._writer.op(f"getelementptr i8, ptr {at}, i64 {distance}")
-                return self._plain_operation(item, at, texts[1])
+                return self._plain_operation(item, next(places)(texts[0]), texts[1])
             kind = item.type
             return self._writer.op(
                 f"atomicrmw {item.detail} ptr {texts[0]}, {kind} {texts[1]} monotonic"

@@ -14,7 +14,9 @@ save where each thread adds a few numbers.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
@@ -22,7 +24,7 @@ from nbrt.backends.cpu.simt.llvm.graph import reachable
 from nbrt.backends.cpu.simt.llvm.types import is_integer, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from nbrt.backends.cpu.simt.lanes.analysis.regions import BarrierRegion, SplitThread
     from nbrt.backends.cpu.simt.lanes.vectors.writer import LaneWriter, Value
@@ -76,8 +78,8 @@ class PrivateCopies:
         self._thread = thread
         self._used = used
         self._arrays: list[_Array] = []
-        self._distances: dict[str, list[str]] = {}
-        """In the current region: by address, the distances of the copies."""
+        self._bases: dict[str, tuple[str, list[str]]] = {}
+        """In the current region: by address, the address of the array, and those of the copies."""
 
     # -- analysis --------------------------------------------------------------------------------
 
@@ -206,7 +208,7 @@ class PrivateCopies:
 
     def begin_region(self, region: BarrierRegion) -> None:
         """Write what a region does before its groups: begin to use copies, or add them up."""
-        self._distances.clear()
+        self._bases.clear()
         for array in self._arrays:
             if self._adds(region, array.names):
                 if region.wait in self._thread.interchanged:
@@ -230,14 +232,12 @@ class PrivateCopies:
         writer.go(after)
         writer.start(after)
         uses = writer.op(f"load i1, ptr {array.dirty}")
-        begin = writer.op(f"ptrtoint ptr {array.copies} to i64")
-        first = writer.op(f"sub i64 {begin}, {writer.op(f'ptrtoint ptr {array.at} to i64')}")
-        distances = ["0"]
+        bases = []
         for number in range(_COPIES):
-            distance = writer.op(f"add i64 {first}, {number * array.size}")
-            distances.append(writer.op(f"select i1 {uses}, i64 {distance}, i64 0"))
+            copy = writer.op(f"getelementptr i8, ptr {array.copies}, i64 {number * array.size}")
+            bases.append(writer.op(f"select i1 {uses}, ptr {copy}, ptr {array.at}"))
         for name in array.names:
-            self._distances[name] = distances
+            self._bases[name] = (array.at, bases)
 
     def _add_up(self, array: _Array) -> None:
         """Add the copies to the array if they are in use."""
@@ -273,10 +273,22 @@ class PrivateCopies:
 
     # -- additions -------------------------------------------------------------------------------
 
-    def distances(self, item: Instruction) -> list[str]:
-        """Return the distances of the copies for an addition in the current region, if any."""
-        found = self._distances.get(item.operands[0].text, [])
-        return found if found and self._is_addition(item, {item.operands[0].text}) else []
+    def places(self, item: Instruction) -> Iterator[Callable[[str], str]]:
+        """Yield for one lane after another what moves its address to a copy, without an end.
+
+        The address in a copy begins from that of the copy: LLVM assumes that addresses which begin
+        from the array's never reach other memory.
+        """
+        root, bases = self._bases.get(item.operands[0].text, ("", []))
+        if not self._is_addition(item, {item.operands[0].text}):
+            bases = []
+        return itertools.cycle([str, *(partial(self._moved, root, base) for base in bases)])
+
+    def _moved(self, root: str, base: str, at: str) -> str:
+        writer = self._writer
+        begin = writer.op(f"ptrtoint ptr {root} to i64")
+        offset = writer.op(f"sub i64 {writer.op(f'ptrtoint ptr {at} to i64')}, {begin}")
+        return writer.op(f"getelementptr i8, ptr {base}, i64 {offset}")
 
 
 def _pointer(item: Instruction) -> Operand | None:
