@@ -1,8 +1,9 @@
 """Accesses to short runs of memory, which processors do not prefetch by themselves.
 
 A block that marches through an array, plane by plane, reads a small part of each plane, in another
-page in each iteration. A block of several rows reads a short run of each row of an array; the next
-block continues the runs. The processor's prefetchers follow neither. `Advances` finds by how much
+page in each iteration; so does a loop whose step is the number of threads of the grid. A block of
+several rows reads a short run of each row of an array; the next block continues the runs. The
+processor's prefetchers follow none of these. `Advances` finds by how much
 an iteration, or the next block, moves an address. The code prefetches what a later iteration or
 block accesses: a hint, which can neither fail nor change a result.
 """
@@ -32,11 +33,14 @@ _LINE = 64
 _ITERATIONS_AHEAD = 2
 """Iterations between a prefetch and its use; with one, steps on large grids took longer."""
 
+_SHORT_ITERATIONS_AHEAD = 8
+"""The same in loops without barriers, where an iteration is that of one vector of threads."""
+
 _BLOCKS_AHEAD = 2
 """Blocks between a prefetch and its use. A block that loads a halo reads elements of the next one
 before it ends, so a prefetch for the next block would be too late for these."""
 
-_RECOMPUTED = frozenset(("add", "sub", "mul", "sext", "zext"))
+_RECOMPUTED = frozenset(("add", "sub", "mul", "shl", "sext", "zext"))
 
 _ORDERS = ("llvm.smin.", "llvm.smax.", "llvm.umin.", "llvm.umax.")
 _MAX_DEPTH = 16
@@ -70,17 +74,23 @@ class Advances:
             item.name: block.label for block, item in thread.function.instructions() if item.name
         }
         self._loops: list[set[str]] = []
-        self._counters: dict[str, int] = {}
+        self._counters: dict[str, Advance] = {}
+        self._short_loops: list[set[str]] = []
         for level in divergence.levels:
             for loop in level.loops.values():
                 self._in_loops |= loop.blocks
                 if not any(thread.is_at_barrier(label) for label in loop.blocks):
+                    self._short_loops.append(loop.blocks)
+                    for phi in thread.function.blocks[loop.header].phis:
+                        by = self._stride(phi, loop.blocks)
+                        if by is not None:
+                            self._counters[phi.name] = Advance(1, by)
                     continue
                 self._loops.append(loop.blocks)
                 for phi in thread.function.blocks[loop.header].phis:
                     step = self._step(phi, loop.blocks)
                     if step:
-                        self._counters[phi.name] = step
+                        self._counters[phi.name] = Advance(step)
 
     def of(self, pointer: Operand, *, runs: bool = False) -> Advance | None:
         """Return how far an iteration, or the next block, moves an address, in bytes.
@@ -95,10 +105,44 @@ class Advances:
             found = self._find(pointer, min(inside, key=len), _MAX_DEPTH)
             is_far = found is not None and (found.by is not None or (runs and found != _STILL))
             return found if is_far else None
-        if home in self._in_loops or not self._has_rows:
+        if home in self._in_loops:
+            return self._in_short_loop(pointer, home)
+        if not self._has_rows:
             return None
         found = self._find(pointer, None, _MAX_DEPTH)
         return None if found == _STILL else found
+
+    def iterations_ahead(self, pointer: Operand) -> int:
+        """Return the number of iterations between a prefetch and its use."""
+        home = self._home.get(pointer.text)
+        has_barriers = any(home in blocks for blocks in self._loops)
+        return _ITERATIONS_AHEAD if has_barriers else _SHORT_ITERATIONS_AHEAD
+
+    def _in_short_loop(self, pointer: Operand, home: str | None) -> Advance | None:
+        """Return how far an iteration of a loop without barriers moves an address by a value."""
+        inside = [blocks for blocks in self._short_loops if home in blocks]
+        found = self._find(pointer, min(inside, key=len), _MAX_DEPTH)
+        return found if found is not None and found.by is not None else None
+
+    def _stride(self, phi: Instruction, blocks: set[str]) -> Operand | None:
+        """Return the value from before a loop by which each iteration increases a phi.
+
+        None if there are several, and for constants, which processors prefetch.
+        """
+        strides: set[Operand | None] = set()
+        for operand, label in zip(phi.operands, phi.labels, strict=True):
+            if label not in blocks:
+                continue
+            following = self._divergence.definitions.get(operand.text)
+            if following is None or following.opcode != "add":
+                return None
+            texts = [inner.text for inner in following.operands]
+            other = following.operands[1 - texts.index(phi.name)] if phi.name in texts else None
+            strides.add(other)
+        by = strides.pop() if len(strides) == 1 else None
+        if by is None or not by.is_local or self._home.get(by.text) in blocks:
+            return None
+        return by
 
     def _step(self, phi: Instruction, blocks: set[str]) -> int:
         """Return by how much each iteration increases a phi of a header; 0 if it varies."""
@@ -121,7 +165,7 @@ class Advances:
         if home is None or (loop is not None and home not in loop):
             return _STILL  # a constant, a parameter, or a value from before the loop
         if loop is not None and name in self._counters:
-            return Advance(self._counters[name])
+            return self._counters[name]
         item = self._divergence.definitions.get(name)
         if item is None or depth == 0 or item.opcode in ("phi", "load"):
             return None
@@ -228,7 +272,8 @@ class Prefetches:
             factor = self._uniform(advance.by) if advance.by.type == "i64" else None
             if factor is None:
                 return
-            distance = self._writer.op(f"mul i64 {factor}, {_ITERATIONS_AHEAD * advance.factor}")
+            ahead = self._advances.iterations_ahead(item.operands[-1])
+            distance = self._writer.op(f"mul i64 {factor}, {ahead * advance.factor}")
         self._writer.notes["the next iteration or block is prefetched"] = None
         for text in texts:
             self._prefetch(text, distance, offsets, is_store=item.opcode == "store")
