@@ -249,12 +249,19 @@ def _comparisons(report: Report, found: dict[int, Rows]) -> None:
     for work in WORKS:
         rows = found[1][work.name]
         nbrt = _row(rows, "nbrt")
-        peers = [row for row in rows if row.seconds and row.name != "nbrt" and row.note != "BLAS"]
+        peers = [
+            row
+            for row in rows
+            if row.seconds and not row.name.startswith("nbrt") and row.note != "BLAS"
+        ]
         if not peers:
             continue
         best = min(peers, key=lambda row: row.median)
+        if best.name.endswith(", fast"):
+            nbrt = _row(rows, "nbrt, fast")
         ratio = nbrt.ratio_to(best) if nbrt else None
-        text = f"{work.name}, one thread, over the best peer ({best.name}): at most {_LIMIT}"
+        own = nbrt.name if nbrt else "nbrt"
+        text = f"{work.name}, one thread, {own} over the best peer ({best.name}): at most {_LIMIT}"
         report.targets.append(Target(text, ratio, _LIMIT, "x"))
     for name, own, peer, limit in _PAIRS:
         rows = found[1][name]

@@ -57,12 +57,9 @@ def numpy_forms(work: Work, problem: Problem, cores: int) -> Forms:
 
 def nbrt_forms(work: Work, problem: Problem, cores: int) -> Forms:
     import nbrt
-    from benchmarks import simt_library_numba
 
     arguments = problem.arguments
     for name, fast in (("nbrt", False), ("nbrt, fast", True)):
-        if fast and work.name not in simt_library_numba.FORMS:
-            continue
         with nbrt.device("cpu:0"):
             launch = nbrt.kernel(work.kernel, fastmath=fast)[problem.grid, problem.block]
         yield Form(name, lambda launch=launch: launch(*arguments), arguments[0])
