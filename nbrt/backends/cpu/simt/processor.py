@@ -57,6 +57,16 @@ class Processor:
             return 16, 32
         return (16 if "+sse2" in features else 32), 16
 
+    @property
+    def has_fast_streaming(self) -> bool:
+        """Whether stores that bypass the caches are fast from one thread, as measured on Zen.
+
+        On other processors, they may occupy the buffers of a core for longer than other stores.
+        A level of x86-64 stands for this machine.
+        """
+        name = llvm.get_host_cpu_name() if self.name.startswith("x86-64") else self.name
+        return name.startswith("znver")
+
 
 @cache
 def processor() -> Processor:

@@ -123,6 +123,11 @@ class _CheckedBlocks:
         del available
         return _I64(1)
 
+    def emit_end(self) -> None:
+        """Emit what follows the calls of the blocks."""
+        if self._calls is not None:
+            self._calls.emit_end()
+
     def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
         """Run the next block in the order of the launch; or all blocks, in place of the first."""
         del count

@@ -221,6 +221,14 @@ class BlockCalls:
         with builder.if_then(builder.icmp_signed("==", rank, _I64(0))):
             self.emit_call(grid, index)
 
+    def emit_end(self) -> None:
+        """Order the stores that bypass the caches before what follows."""
+        if self._lowered.bypasses_caches:
+            builder = self._entry.builder
+            kind = ir.FunctionType(ir.VoidType(), ())
+            name = "llvm.x86.sse.sfence"
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), ())
+
     def emit_call(
         self, grid: list[ir.Value], index: Sequence[ir.Value], counts: Sequence[ir.Value] = ()
     ) -> None:

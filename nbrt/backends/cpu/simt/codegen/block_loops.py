@@ -97,6 +97,9 @@ class BlockRunner(Protocol):
     def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
         """Run `count` blocks from `index` on."""
 
+    def emit_end(self) -> None:
+        """Emit what follows the last block of a range."""
+
 
 def smaller(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
     """Return the smaller of two signed numbers."""
@@ -164,6 +167,7 @@ class BlockLoops:
             phi.add_incoming(value, builder.block)
         builder.cbranch(builder.icmp_signed("<", following[0], end), strip, after)
         builder.position_at_end(after)
+        self._runner.emit_end()
 
     def _advance(
         self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value

@@ -68,6 +68,11 @@ class Lowered:
     sites: tuple[str, ...] = ()
     """Source locations of the sites, from 1, at which threads of resident blocks wait."""
 
+    @property
+    def bypasses_caches(self) -> bool:
+        """Whether some of its stores do, so that they need a fence."""
+        return any("!nontemporal" in text for text in (self.module, *self.more))
+
 
 def lower(
     code: ThreadIR,

@@ -132,6 +132,9 @@ class ThreadLoops:
                 offsets[axis] = nest.enter_context(self._iterations(axis, grid[axis], index[axis]))
             self._emit_iteration(grid, index, count, offsets)
 
+    def emit_end(self) -> None:
+        """Emit nothing."""
+
     @contextlib.contextmanager
     def _iterations(self, axis: int, grid: ir.Value, block: ir.Value) -> Iterator[ir.Value]:
         """Emit the loop over iterations of a grid-stride loop; yields their offsets.

@@ -11,6 +11,7 @@ from nbrt.backends.cpu.simt.lanes.accesses.memory import Memory
 from nbrt.backends.cpu.simt.lanes.accesses.patterns import Patterns
 from nbrt.backends.cpu.simt.lanes.accesses.prefetch import Prefetches
 from nbrt.backends.cpu.simt.lanes.accesses.scalarize import IGNORED_CALLS, Scalarizer
+from nbrt.backends.cpu.simt.lanes.accesses.streaming import StreamedStores
 from nbrt.backends.cpu.simt.lanes.accesses.wrapped_indices import (
     element_address,
     linear_address,
@@ -87,7 +88,10 @@ class Instructions:
         self.loaded = dict[str, Value]()
         self._scalarizer = Scalarizer(writer, used)
         self._prefetches = Prefetches(writer, advances, divergence.definitions, self.values)
-        self._memory = Memory(writer, self._scalarizer, divergence.definitions, self._prefetches)
+        streamed = StreamedStores(writer, advances)
+        self._memory = Memory(
+            writer, self._scalarizer, divergence.definitions, self._prefetches, streamed
+        )
         self._warp = WarpOperations(writer)
         self._patterns = Patterns(writer, divergence)
 

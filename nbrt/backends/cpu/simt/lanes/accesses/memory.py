@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.lanes.accesses.prefetch import Prefetches
     from nbrt.backends.cpu.simt.lanes.accesses.private_copies import PrivateCopies
     from nbrt.backends.cpu.simt.lanes.accesses.scalarize import Scalarizer
+    from nbrt.backends.cpu.simt.lanes.accesses.streaming import StreamedStores
     from nbrt.backends.cpu.simt.lanes.vectors.rows import RowWriter
 
 __all__ = ["Memory"]
@@ -53,6 +54,7 @@ class Memory:
         scalarizer: Scalarizer,
         definitions: Mapping[str, Instruction],
         prefetches: Prefetches,
+        streamed: StreamedStores,
     ) -> None:
         self._writer = writer
         self._scalarizer = scalarizer
@@ -60,6 +62,7 @@ class Memory:
         self._windows = Windows(writer)
         self.copies: PrivateCopies | None = None
         self._prefetches = prefetches
+        self._streamed = streamed
         self._rows = RowAccesses(writer)
         self._scratch = ""
         self._writes = {True: 0, False: 0}
@@ -67,11 +70,15 @@ class Memory:
 
     def write(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
         """Write a load, a store or an atomic operation."""
-        if item.opcode in ("load", "store"):
+        is_streamed = self._streamed.may_stream(item, operands[-1], mask)
+        if item.opcode in ("load", "store") and not is_streamed:
             self.prefetch(item, operands[-1])
         if item.opcode == "load":
             return self._load(item, operands[0], mask)
         self._writes[self.is_private(item.operands[1 if item.opcode == "store" else 0].text)] += 1
+        if is_streamed:
+            self._store_streamed(item, operands[0], operands[1])
+            return None
         if item.opcode == "store":
             self._store(item, operands[0], operands[1], mask)
             return None
@@ -314,6 +321,20 @@ class Memory:
             )
         elif not self._store_window(item, value, pointer, mask):
             self._scatter(item, value, pointer, mask)
+
+    def _store_streamed(self, item: Instruction, value: Value, pointer: Value) -> None:
+        """Store a run that bypasses the caches if the array is large."""
+        kind, vector = item.operands[0].type, self._writer.vector(value)
+
+        def store() -> str:
+            self.prefetch(item, pointer)
+            return self._store_run(item, vector, pointer.text, None)
+
+        def stream() -> str:
+            self._streamed.write(kind, vector, pointer.text)
+            return ""
+
+        self._either(self._streamed.condition(item, pointer), stream, store)
 
     def _store_window(self, item: Instruction, value: Value, pointer: Value, mask: Mask) -> bool:
         """Write a store at constant distances; return whether it is possible."""

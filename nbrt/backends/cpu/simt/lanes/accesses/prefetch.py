@@ -62,9 +62,15 @@ class Advances:
 
     `divergence` is that of the lanes of the thread. Blocks follow each other along x; their
     distance matters if a block has several rows, so that `has_rows` is true.
+
+    Attributes
+    ----------
+    function : Function
+        The thread.
     """
 
     def __init__(self, thread: SplitThread, divergence: Divergence, *, has_rows: bool) -> None:
+        self.function = thread.function
         self._divergence = divergence
         self._has_rows = has_rows
         parameters = thread.function.parameters[THREAD_PARAMETERS + 3 :]
@@ -74,23 +80,19 @@ class Advances:
             item.name: block.label for block, item in thread.function.instructions() if item.name
         }
         self._loops: list[set[str]] = []
-        self._counters: dict[str, Advance] = {}
         self._short_loops: list[set[str]] = []
+        self._counters: dict[str, tuple[Advance, set[str]]] = {}
+        """By phis of headers of loops: by how much they increase, and the blocks of the loop."""
         for level in divergence.levels:
             for loop in level.loops.values():
                 self._in_loops |= loop.blocks
-                if not any(thread.is_at_barrier(label) for label in loop.blocks):
-                    self._short_loops.append(loop.blocks)
-                    for phi in thread.function.blocks[loop.header].phis:
-                        by = self._stride(phi, loop.blocks)
-                        if by is not None:
-                            self._counters[phi.name] = Advance(1, by)
-                    continue
-                self._loops.append(loop.blocks)
+                has_barriers = any(thread.is_at_barrier(label) for label in loop.blocks)
+                (self._loops if has_barriers else self._short_loops).append(loop.blocks)
                 for phi in thread.function.blocks[loop.header].phis:
-                    step = self._step(phi, loop.blocks)
+                    by = None if has_barriers else self._stride(phi, loop.blocks)
+                    step = self._step(phi, loop.blocks) if by is None else 1
                     if step:
-                        self._counters[phi.name] = Advance(step)
+                        self._counters[phi.name] = Advance(step, by), loop.blocks
 
     def of(self, pointer: Operand, *, runs: bool = False) -> Advance | None:
         """Return how far an iteration, or the next block, moves an address, in bytes.
@@ -144,6 +146,19 @@ class Advances:
             return None
         return by
 
+    def moves_in_loops(self, pointer: Operand, block: str, nbytes: int) -> bool:
+        """Return whether each loop around a block moves an address, by at least some bytes.
+
+        A distance known only at run time counts as enough.
+        """
+        for blocks in (*self._loops, *self._short_loops):
+            if block not in blocks:
+                continue
+            found = self._find(pointer, blocks, _MAX_DEPTH)
+            if found is None or (found.by is None and abs(found.factor) < nbytes):
+                return False
+        return True
+
     def _step(self, phi: Instruction, blocks: set[str]) -> int:
         """Return by how much each iteration increases a phi of a header; 0 if it varies."""
         steps = set()
@@ -164,8 +179,9 @@ class Advances:
             return Advance(1)
         if home is None or (loop is not None and home not in loop):
             return _STILL  # a constant, a parameter, or a value from before the loop
-        if loop is not None and name in self._counters:
-            return self._counters[name]
+        found, counted = self._counters.get(name, (None, None))
+        if loop is not None and counted is loop:
+            return found
         item = self._divergence.definitions.get(name)
         if item is None or depth == 0 or item.opcode in ("phi", "load"):
             return None

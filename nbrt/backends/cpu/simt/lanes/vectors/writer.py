@@ -112,11 +112,19 @@ class LaneWriter:
 
         Its values fill the registers of the processor; those of a second copy would not fit.
         """
-        if not self.nodes:
-            self.nodes.append(f'!{_FIRST_NODE} = !{{!"llvm.loop.unroll.disable"}}')
+        disabled = self.node('!{!"llvm.loop.unroll.disable"}')
         node = f"!{_FIRST_NODE + len(self.nodes)}"
-        self.nodes.append(f"{node} = distinct !{{{node}, !{_FIRST_NODE}}}")
+        self.nodes.append(f"{node} = distinct !{{{node}, {disabled}}}")
         self.lines[-1] += f", !llvm.loop {node}"
+
+    def node(self, content: str) -> str:
+        """Return the name of a node of metadata with a content, which nodes may share."""
+        for number, line in enumerate(self.nodes):
+            if line.endswith(f" = {content}"):
+                return f"!{_FIRST_NODE + number}"
+        name = f"!{_FIRST_NODE + len(self.nodes)}"
+        self.nodes.append(f"{name} = {content}")
+        return name
 
     def call(self, result: str, symbol: str, arguments: list[str], flags: str = "") -> str:
         """Write a call of a symbol; each argument begins with its type."""
