@@ -52,7 +52,7 @@ def test_histograms_of_few_and_many_values(count: int, dtype: str) -> None:
 @pytest.mark.parametrize("count", [192, 320, 1024])
 @pytest.mark.parametrize("dtype", ["int64", "float32", "float64"])
 def test_sums_of_threads_in_one_element(count: int, dtype: str) -> None:
-    """The address of the array and those of its copies are known to LLVM, which removes stores."""
+    """LLVM knows both the array and its copies, and removes stores that nothing could read."""
 
     def kernel(o, x):
         total = cuda.shared.array(1, int64)

@@ -62,7 +62,7 @@ class Processor:
         """Whether stores that bypass the caches are fast from one thread, as measured on Zen.
 
         On other processors, they may occupy the buffers of a core for longer than other stores.
-        A level of x86-64 stands for this machine.
+        For a level such as ``"x86-64-v3"``, the CPU of this machine decides.
         """
         name = llvm.get_host_cpu_name() if self.name.startswith("x86-64") else self.name
         return name.startswith("znver")

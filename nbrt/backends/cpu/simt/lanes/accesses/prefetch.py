@@ -33,7 +33,7 @@ _LINE = 64
 _ITERATIONS_AHEAD = 2
 """Iterations between a prefetch and its use; with one, steps on large grids took longer."""
 
-_SHORT_ITERATIONS_AHEAD = 8
+_PLAIN_ITERATIONS_AHEAD = 8
 """The same in loops without barriers, where an iteration is that of one vector of threads."""
 
 _BLOCKS_AHEAD = 2
@@ -79,20 +79,24 @@ class Advances:
         self._home = {
             item.name: block.label for block, item in thread.function.instructions() if item.name
         }
-        self._loops: list[set[str]] = []
-        self._short_loops: list[set[str]] = []
+        self._barrier_loops: list[set[str]] = []
+        self._plain_loops: list[set[str]] = []
         self._counters: dict[str, tuple[Advance, set[str]]] = {}
         """By phis of headers of loops: by how much they increase, and the blocks of the loop."""
         for level in divergence.levels:
             for loop in level.loops.values():
                 self._in_loops |= loop.blocks
                 has_barriers = any(thread.is_at_barrier(label) for label in loop.blocks)
-                (self._loops if has_barriers else self._short_loops).append(loop.blocks)
+                (self._barrier_loops if has_barriers else self._plain_loops).append(loop.blocks)
                 for phi in thread.function.blocks[loop.header].phis:
-                    by = None if has_barriers else self._stride(phi, loop.blocks)
-                    step = self._step(phi, loop.blocks) if by is None else 1
+                    added = self._increase(phi, loop.blocks)
+                    if added is None:
+                        continue
+                    step = constant(added.text)
                     if step:
-                        self._counters[phi.name] = Advance(step, by), loop.blocks
+                        self._counters[phi.name] = Advance(step), loop.blocks
+                    elif added.is_local and not has_barriers:
+                        self._counters[phi.name] = Advance(1, added), loop.blocks
 
     def of(self, pointer: Operand, *, runs: bool = False) -> Advance | None:
         """Return how far an iteration, or the next block, moves an address, in bytes.
@@ -102,13 +106,13 @@ class Advances:
         accesses another short run, so that `runs` is true.
         """
         home = self._home.get(pointer.text)
-        inside = [blocks for blocks in self._loops if home in blocks]
+        inside = [blocks for blocks in self._barrier_loops if home in blocks]
         if inside:
             found = self._find(pointer, min(inside, key=len), _MAX_DEPTH)
             is_far = found is not None and (found.by is not None or (runs and found != _STILL))
             return found if is_far else None
         if home in self._in_loops:
-            return self._in_short_loop(pointer, home)
+            return self._in_plain_loop(pointer, home)
         if not self._has_rows:
             return None
         found = self._find(pointer, None, _MAX_DEPTH)
@@ -117,21 +121,34 @@ class Advances:
     def iterations_ahead(self, pointer: Operand) -> int:
         """Return the number of iterations between a prefetch and its use."""
         home = self._home.get(pointer.text)
-        has_barriers = any(home in blocks for blocks in self._loops)
-        return _ITERATIONS_AHEAD if has_barriers else _SHORT_ITERATIONS_AHEAD
+        has_barriers = any(home in blocks for blocks in self._barrier_loops)
+        return _ITERATIONS_AHEAD if has_barriers else _PLAIN_ITERATIONS_AHEAD
 
-    def _in_short_loop(self, pointer: Operand, home: str | None) -> Advance | None:
+    def _in_plain_loop(self, pointer: Operand, home: str | None) -> Advance | None:
         """Return how far an iteration of a loop without barriers moves an address by a value."""
-        inside = [blocks for blocks in self._short_loops if home in blocks]
+        inside = [blocks for blocks in self._plain_loops if home in blocks]
         found = self._find(pointer, min(inside, key=len), _MAX_DEPTH)
         return found if found is not None and found.by is not None else None
 
-    def _stride(self, phi: Instruction, blocks: set[str]) -> Operand | None:
-        """Return the value from before a loop by which each iteration increases a phi.
+    def moves_in_loops(self, pointer: Operand, block: str, nbytes: int) -> bool:
+        """Return whether each loop around a block moves an address, by at least some bytes.
 
-        None if there are several, and for constants, which processors prefetch.
+        A distance known only at run time counts as enough.
         """
-        strides: set[Operand | None] = set()
+        for blocks in (*self._barrier_loops, *self._plain_loops):
+            if block not in blocks:
+                continue
+            found = self._find(pointer, blocks, _MAX_DEPTH)
+            if found is None or (found.by is None and abs(found.factor) < nbytes):
+                return False
+        return True
+
+    def _increase(self, phi: Instruction, blocks: set[str]) -> Operand | None:
+        """Return what each iteration of a loop adds to a phi of its header.
+
+        That is a constant, or a value from before the loop; None if it is neither, or varies.
+        """
+        added: set[Operand | None] = set()
         for operand, label in zip(phi.operands, phi.labels, strict=True):
             if label not in blocks:
                 continue
@@ -140,37 +157,9 @@ class Advances:
                 return None
             texts = [inner.text for inner in following.operands]
             other = following.operands[1 - texts.index(phi.name)] if phi.name in texts else None
-            strides.add(other)
-        by = strides.pop() if len(strides) == 1 else None
-        if by is None or not by.is_local or self._home.get(by.text) in blocks:
-            return None
-        return by
-
-    def moves_in_loops(self, pointer: Operand, block: str, nbytes: int) -> bool:
-        """Return whether each loop around a block moves an address, by at least some bytes.
-
-        A distance known only at run time counts as enough.
-        """
-        for blocks in (*self._loops, *self._short_loops):
-            if block not in blocks:
-                continue
-            found = self._find(pointer, blocks, _MAX_DEPTH)
-            if found is None or (found.by is None and abs(found.factor) < nbytes):
-                return False
-        return True
-
-    def _step(self, phi: Instruction, blocks: set[str]) -> int:
-        """Return by how much each iteration increases a phi of a header; 0 if it varies."""
-        steps = set()
-        for operand, label in zip(phi.operands, phi.labels, strict=True):
-            if label not in blocks:
-                continue
-            following = self._divergence.definitions.get(operand.text)
-            if following is None or following.opcode != "add":
-                return 0
-            first, second = following.operands
-            steps.add(constant(second.text) if first.text == phi.name else None)
-        return steps.pop() or 0 if len(steps) == 1 else 0
+            added.add(other)
+        found = added.pop() if len(added) == 1 else None
+        return None if found is None or self._home.get(found.text) in blocks else found
 
     def _find(self, operand: Operand, loop: set[str] | None, depth: int) -> Advance | None:
         """Return how far an iteration of a loop moves a value, or the next block without a loop."""

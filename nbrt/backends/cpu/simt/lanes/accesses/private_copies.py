@@ -274,17 +274,18 @@ class PrivateCopies:
     # -- additions -------------------------------------------------------------------------------
 
     def places(self, item: Instruction) -> Iterator[Callable[[str], str]]:
-        """Yield for one lane after another what moves its address to a copy, without an end.
+        """Return functions for the lanes in turn, without an end, for an atomic operation.
 
-        The address in a copy begins from that of the copy: LLVM assumes that addresses which begin
-        from the array's never reach other memory.
+        A function takes the address that its lane accesses, and returns the one to use: the same,
+        or that of the element in a copy. The latter is computed from the address of the copy, as
+        LLVM assumes that no offset from the array's address reaches other memory.
         """
         root, bases = self._bases.get(item.operands[0].text, ("", []))
         if not self._is_addition(item, {item.operands[0].text}):
             bases = []
-        return itertools.cycle([str, *(partial(self._moved, root, base) for base in bases)])
+        return itertools.cycle([str, *(partial(self._in_copy, root, base) for base in bases)])
 
-    def _moved(self, root: str, base: str, at: str) -> str:
+    def _in_copy(self, root: str, base: str, at: str) -> str:
         writer = self._writer
         begin = writer.op(f"ptrtoint ptr {root} to i64")
         offset = writer.op(f"sub i64 {writer.op(f'ptrtoint ptr {at} to i64')}, {begin}")
