@@ -28,10 +28,12 @@ _NUMBERS = (*_INTEGERS, types.float32, types.float64)
 _ORDERING = "monotonic"
 
 
-def index_type(name: str, array: Any, index: Any, *, reals: bool = False) -> Any:
+def index_type(name: str, array: Any, index: Any, *, is_written: bool, reals: bool = False) -> Any:
     """Check an array and an index; return the type that the index is converted to."""
     if not isinstance(array, types.Array):
         raise errors.NumbaTypeError(f"{name} works on an array, got {array}")
+    if is_written and not array.mutable:
+        raise errors.NumbaTypeError(f"{name} writes to an array, and cannot to a {array}")
     given = index.types if isinstance(index, types.BaseTuple) else (index,)
     members = tuple(_present(member) for member in given)
     kinds = (types.Integer, types.Boolean, types.Float)[: 3 if reals else 2]
@@ -52,9 +54,8 @@ def _present(kind: Any) -> Any:
 
 def _checked_index(name: str, array: Any, index: Any, accepted: tuple[Any, ...]) -> Any:
     # A tuple may hold reals, which are truncated: `%` of a uint64 and an int64 returns one.
-    converted = index_type(
-        f"cuda.atomic.{name}", array, index, reals=isinstance(index, types.BaseTuple)
-    )
+    reals = isinstance(index, types.BaseTuple)
+    converted = index_type(f"cuda.atomic.{name}", array, index, is_written=True, reals=reals)
     if array.dtype not in accepted:
         known = ", ".join(str(typ) for typ in accepted)
         raise errors.NumbaTypeError(

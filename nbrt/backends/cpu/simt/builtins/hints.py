@@ -22,8 +22,8 @@ CACHED_LOADS = ("ldca", "ldcg", "ldcs", "ldlu", "ldcv")
 CACHED_STORES = ("stcg", "stcs", "stwb", "stwt")
 
 
-def _checked_index(name: str, array: Any, index: Any) -> Any:
-    index = index_type(f"cuda.{name}", array, index)
+def _checked_index(name: str, array: Any, index: Any, *, is_written: bool) -> Any:
+    index = index_type(f"cuda.{name}", array, index, is_written=is_written)
     if not isinstance(array.dtype, types.Integer | types.Float):
         raise errors.NumbaTypeError(
             f"cuda.{name} works on arrays of integers or floats, not on one of {array.dtype}"
@@ -34,7 +34,7 @@ def _checked_index(name: str, array: Any, index: Any) -> Any:
 def _load(name: str) -> Callable[..., Any]:
     @intrinsic
     def load(_typingctx: Any, array: Any, index: Any) -> Any:
-        converted = _checked_index(name, array, index)
+        converted = _checked_index(name, array, index, is_written=False)
 
         def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
             return context.unpack_value(
@@ -49,7 +49,7 @@ def _load(name: str) -> Callable[..., Any]:
 def _store(name: str) -> Callable[..., Any]:
     @intrinsic
     def store(_typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-        converted = _checked_index(name, array, index)
+        converted = _checked_index(name, array, index, is_written=True)
 
         def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
             pointer = element_pointer(context, builder, sig, args)

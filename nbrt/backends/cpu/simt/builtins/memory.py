@@ -40,10 +40,19 @@ def _literal_shape(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def _element(name: str, dtype: Any) -> Any:
-    element = parse_dtype(dtype)
-    if element is None:
-        raise errors.NumbaTypeError(f"{name}: {dtype} is not a data type")
-    return element
+    try:
+        element = parse_dtype(dtype)
+    except errors.TypingError:  # of a string
+        element = None
+    if element is not None:
+        return element
+    if isinstance(dtype, types.UnicodeType):
+        raise errors.RequireLiteralValue(f"{name}: the dtype must be a constant")
+    given = repr(dtype.literal_value) if isinstance(dtype, types.StringLiteral) else dtype
+    raise errors.NumbaTypeError(
+        f"argument 'dtype' (number 2) of {name}: expected a data type that kernels have, got "
+        f"{given}; pass one such as np.float32, 'float32' or numba.float32"
+    )
 
 
 def _literal_alignment(name: str, alignment: Any) -> int | None:

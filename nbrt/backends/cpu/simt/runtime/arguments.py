@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FunctionType
 
-__all__ = ["argument_types", "check_count", "numba_type"]
+__all__ = ["argument_types", "check_count", "numba_type", "parameter_name"]
 
 _ACCEPTED = (
     "NumPy arrays of numbers, int, float, complex, bool, NumPy scalars, and tuples or "
@@ -73,16 +73,16 @@ def _type_of(function: FunctionType, index: int, value: object) -> Any:
         typ = None
     if typ is None and _is_too_large(value):
         raise ArgumentTypeError(
-            f"kernel {function.__name__!r}: argument {_parameter(function, index)!r} holds an "
+            f"kernel {function.__name__!r}: argument {parameter_name(function, index)!r} holds an "
             "integer outside [-2**63, 2**64), and a kernel computes with 64 bits; pass it as a "
             "float, or in parts"
         )
     if typ is None or not _is_accepted(typ):
-        name = f"{_parameter(function, index)!r} of kernel {function.__name__!r}"
+        name = f"{parameter_name(function, index)!r} of kernel {function.__name__!r}"
         refuse_fake_array(value, name, "cpu")
         raise ArgumentTypeError(
-            f"kernel {function.__name__!r}: argument {_parameter(function, index)!r} has the type "
-            f"{_type_name(value)}, which a kernel cannot take; accepted are {_ACCEPTED}"
+            f"kernel {function.__name__!r}: argument {parameter_name(function, index)!r} has the "
+            f"type {_type_name(value)}, which a kernel cannot take; accepted are {_ACCEPTED}"
         )
     return typ
 
@@ -121,7 +121,8 @@ def _is_accepted(typ: Any) -> bool:
     return isinstance(typ, _SCALARS)
 
 
-def _parameter(function: FunctionType, index: int) -> str:
+def parameter_name(function: FunctionType, index: int) -> str:
+    """Return the name of the parameter that takes an argument, such as ``x`` or ``xs[1]``."""
     parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
     if index < len(parameters) and parameters[index].kind is not inspect.Parameter.VAR_POSITIONAL:
         return parameters[index].name

@@ -172,7 +172,7 @@ class EntryDispatcher(SimtDispatcher):
                 interrupt = of_signal_handler(error)
                 if interrupt is error or isinstance(error, Warning):  # with ``-W error``
                     raise
-                failed = interrupt or translated(self._function, error)
+                failed = interrupt or translated(self._function, error, signature[1:])
                 raise failed from failed.__cause__
         return self.overloads[signature]
 

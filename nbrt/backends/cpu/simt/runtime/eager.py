@@ -89,5 +89,5 @@ def _translated(function: FunctionType, run: Callable[[], Any], types: tuple[Any
             interrupt = of_signal_handler(error)
             if interrupt is error or isinstance(error, Warning):  # with ``-W error``
                 raise
-            failed = interrupt or translated(function, error)
+            failed = interrupt or translated(function, error, types)
             raise failed from failed.__cause__
