@@ -300,6 +300,9 @@ class ArrayFiller:
         if stream.capture is not None:
             self._capture(stream, out, fields, words, shape)
             return
+        if not stream._lazy.is_ready:
+            # Before the position: a forked child must not wait for a replay of its parent.
+            stream._lazy.ensure()
         before, after = position.reserve(words)
         if not out.size:
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import sys
 import threading
 from collections.abc import Iterable
 from contextlib import contextmanager
@@ -61,6 +63,15 @@ class _Store:
 
 
 _process = _Store()
+
+
+def _after_fork_in_child() -> None:
+    """Renew the lock, which a thread may hold that the child does not have."""
+    _process.lock = threading.RLock()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def default_generator(device: DeviceLike = None) -> Generator:

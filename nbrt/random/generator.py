@@ -255,9 +255,12 @@ class Generator(Distributions):
         if stream.capture is not None:
             state, before = stream.capture.reserve(stream, self._position, whole_blocks(count))
             return state, np.uint64(before)
-        start, _ = self._position.reserve(whole_blocks(count))
-        values = np.array(start, np.uint64)
-        return asarray(values, device=self.device), np.uint64(0)
+        start, after = self._position.reserve(whole_blocks(count))
+        try:
+            return asarray(np.array(start, np.uint64), device=self.device), np.uint64(0)
+        except BaseException:
+            self._position.unreserve(start, after)
+            raise
 
     # -- draws -------------------------------------------------------------------------------------
 

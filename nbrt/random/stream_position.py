@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +23,7 @@ __all__ = ["PositionMark", "StreamPosition", "made_by_user", "refuse_change"]
 _MODULUS = 2**64
 _REMEDY = "read or set it before or after the capture, or between replays"
 _numbers = itertools.count(1)
+_all: weakref.WeakSet[StreamPosition] = weakref.WeakSet()
 
 PositionMark: TypeAlias = "tuple[PhiloxState, np.random.SeedSequence | None, int]"
 """State, the `SeedSequence` of spawning, and the children that it had spawned."""
@@ -49,6 +53,7 @@ class StreamPosition:
         # small draw would notice.
         self._state: tuple[int, int] = state
         self.sequence = sequence
+        _all.add(self)
 
     @property
     def state(self) -> PhiloxState:
@@ -156,3 +161,13 @@ def refuse_change(tried: str) -> None:
     """Raise CaptureError if the running thread captures: replays do not repeat the change."""
     for capture in captures_here():
         capture.refuse(tried, _REMEDY)
+
+
+def _after_fork_in_child() -> None:
+    """Renew the locks, which threads may hold that the child does not have."""
+    for position in tuple(_all):
+        position.lock = threading.RLock()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -98,6 +98,85 @@ def test_use_after_a_fork_names_spawn() -> None:
     assert lines == [f"{name} 0" for name in USES]
 
 
+HELD = {
+    "draw": "refused(lambda: generator.random(out=x))",
+    "first draw": "refused(lambda: generator.standard_normal(out=x))",
+    "kernel state": "refused(lambda: generator.kernel_state(8))",
+    "state": "generator.state == nbrt.PhiloxState(1, 64)",
+    "new seed": "generator.manual_seed(5).state == nbrt.PhiloxState(5, 0)",
+    "advance": "generator.advance(8).get_offset() == 72",
+    "spawn": "generator.spawn(1)[0].state == nbrt.Generator(1).spawn(1)[0].state",
+    "copy": "generator.clone().state == nbrt.PhiloxState(1, 64)",
+    "default": "nbrt.random.default_generator('cpu:1').state.offset == 0",
+    "default seed": "nbrt.random.manual_seed(3) is not None and nbrt.random.initial_seed() == 3",
+}
+"""Uses of generators in a child of a process whose threads held the locks of generators."""
+
+
+@pytest.mark.parametrize("is_initialized", [True, False])
+def test_locks_of_generators_that_are_held_at_a_fork_do_not_hang_the_child(
+    is_initialized: bool,
+) -> None:
+    code = (
+        FORKED
+        + f"""
+    import threading
+    from nbrt.random import defaults
+
+    generator, x = nbrt.Generator(1, "cpu:0"), np.zeros(32)
+    if {is_initialized}:
+        generator.random(out=x)
+    else:
+        generator._position.reserve(64)  # a method would initialise the backend
+    held, end = threading.Event(), threading.Event()
+
+    def hold():
+        with generator._position.lock, defaults._process.lock:
+            held.set()
+            end.wait()
+
+    def refused(draw):
+        "Draw; a backend that the parent has initialised refuses, and the draw takes no words."
+        try:
+            draw()
+        except ForkedProcessError as error:
+            return {is_initialized} and "spawn" in str(error) and generator.get_offset() == 64
+        return not {is_initialized} and generator.get_offset() > 64
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    for name, text in {HELD!r}.items():
+        print(name, in_child(lambda: 0 if eval(text) else 1))
+    end.set()
+    thread.join()
+    """
+    )
+    lines = output_of(code, environment={"NBRT_CPU_DEVICES": "2"}).splitlines()
+    assert lines == [f"{name} 0" for name in HELD]
+
+
+def test_a_draw_after_a_fork_does_not_wait_for_a_replay_of_the_parent() -> None:
+    code = (
+        FORKED
+        + """
+    generator, x = nbrt.Generator(1), np.zeros(8)
+    generator.random(out=x)
+    generator._position.defer(lambda: os._exit(3))  # as a replay whose loops draw does
+
+    def child():
+        try:
+            generator.random(out=x)
+        except ForkedProcessError:
+            return 0
+        return 1
+
+    print(in_child(child))
+    """
+    )
+    assert output_of(code) == "0\n"
+
+
 def test_launch_after_a_fork_names_spawn() -> None:
     code = """
         import os, signal, warnings
