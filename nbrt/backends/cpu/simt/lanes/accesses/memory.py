@@ -324,14 +324,14 @@ class Memory:
 
     def _store_streamed(self, item: Instruction, value: Value, pointer: Value) -> None:
         """Store a run that bypasses the caches if the array is large."""
-        kind, vector = item.operands[0].type, self._writer.vector(value)
+        vector = self._writer.vector(value)
 
         def store() -> str:
             self.prefetch(item, pointer)
             return self._store_run(item, vector, pointer.text, None)
 
         def stream() -> str:
-            self._streamed.write(kind, vector, pointer.text)
+            self._streamed.write(item, vector, pointer.text)
             return ""
 
         self._either(self._streamed.condition(item, pointer), stream, store)

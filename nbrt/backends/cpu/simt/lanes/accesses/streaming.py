@@ -41,6 +41,8 @@ and 16 MiB, 0.92, 0.83 and 0.73 times."""
 
 _ATOMIC_CALLS = ("nbrt_atomic_", "nbrt.atomic.")
 _ADDRESSES = ("getelementptr", "freeze")
+_READ = "as the kernel reads it"
+_REPEATED = "as the kernel stores to it at several places"
 _ARRAY = ["ptr", "ptr", "i64", "i64", "ptr"]
 """Types of the first members of Numba's arrays: two objects, the number of elements, the size of
 one, the address of the first."""
@@ -54,15 +56,17 @@ class StreamedStores:
     """
 
     def __init__(self, writer: RowWriter, advances: Advances) -> None:
-        function = advances.function
         self._writer = writer
         self._advances = advances
         self._sizes: dict[str, tuple[str, str]] = {}
         """By the address of a store: the number of elements of the array, and their size."""
         self._homes: dict[str, str] = {}
         """By the address of a store: its block."""
-        if processor().has_fast_streaming and not _orders_memory(function):
-            self._find(function)
+        self._arrays: dict[str, str] = {}
+        """By the address of a store: the name of the array."""
+        self._obstacles: dict[str, str] = {}
+        """By the address of a store: why it may not bypass the caches."""
+        self._find(advances.function)
 
     def _find(self, function: Function) -> None:
         definitions = {item.name: item for _, item in function.instructions() if item.name}
@@ -81,21 +85,41 @@ class StreamedStores:
                     self._homes[pointer.text] = block.label
                 else:
                     read.add(root)
-        self._sizes = {
-            found[0]: arrays[root]
-            for root, found in stores.items()
-            if len(found) == 1 and root not in read
-        }
+        obstacle = _obstacle_of_all(function)
+        for root, found in stores.items():
+            its_own = _READ if root in read else _REPEATED if len(found) > 1 else ""
+            for address in found:
+                self._sizes[address] = arrays[root]
+                self._arrays[address] = _name(root)
+                self._obstacles[address] = obstacle or its_own
 
     def may_stream(self, item: Instruction, pointer: Value, mask: Mask) -> bool:
-        """Return whether an access is a store of whole lines that may bypass the caches."""
-        if item.opcode != "store" or mask is not None or item.operands[1].text not in self._sizes:
+        """Return whether an access is a store of whole lines that may bypass the caches.
+
+        If it is a store to an array that may not, a note says why.
+        """
+        if item.opcode != "store" or item.operands[1].text not in self._sizes:
             return False
+        obstacle = self._obstacle(item, pointer, mask)
+        if obstacle:
+            array = self._arrays[item.operands[1].text]
+            self._writer.notes[f"stores to {array} go through the caches {obstacle}"] = None
+        return not obstacle
+
+    def _obstacle(self, item: Instruction, pointer: Value, mask: Mask) -> str:
+        """Return why or where a store to an array may not bypass the caches, or nothing."""
+        address = item.operands[1]
+        if self._obstacles[address.text]:
+            return self._obstacles[address.text]
         size = size_of(item.operands[0].type)
         nbytes = size * self._writer.width
-        is_run = pointer.kind == "step" and pointer.step == size and nbytes % _LINE == 0
-        home = self._homes[item.operands[1].text]
-        return is_run and self._advances.moves_in_loops(item.operands[1], home, nbytes)
+        if pointer.kind != "step" or pointer.step != size:
+            return "where threads in a row do not store to neighbouring elements"
+        if mask is not None or nbytes % _LINE:
+            return f"where a vector does not cover whole lines of {_LINE} bytes"
+        if not self._advances.moves_in_loops(address, self._homes[address.text], nbytes):
+            return "as a loop may store to the same line again"
+        return ""
 
     def condition(self, item: Instruction, pointer: Value) -> str:
         """Write the test whether a store should bypass the caches; return an ``i1``."""
@@ -108,13 +132,14 @@ class StreamedStores:
         is_aligned = writer.op(f"icmp eq i64 {offset}, 0")
         return writer.op(f"and i1 {is_large}, {is_aligned}")
 
-    def write(self, kind: str, vector: str, at: str) -> None:
+    def write(self, item: Instruction, vector: str, at: str) -> None:
         """Write a store that bypasses the caches, of whole lines from the start of one."""
         writer = self._writer
-        size = f"{_MIN_BYTES >> 20} MiB"
-        writer.notes[f"stores of whole cache lines to arrays from {size} on bypass caches"] = None
+        array = self._arrays[item.operands[1].text]
+        limit = f"if it has at least {_MIN_BYTES >> 20} MiB"
+        writer.notes[f"stores of whole cache lines to {array} bypass caches {limit}"] = None
         node = writer.node("!{i32 1}")
-        whole = writer.vector_type(kind)
+        whole = writer.vector_type(item.operands[0].type)
         writer.do(f"store {whole} {vector}, ptr {at}, align {_LINE}, !nontemporal {node}")
 
 
@@ -133,6 +158,20 @@ def _root(name: str, definitions: dict[str, Instruction]) -> str:
     while name in definitions and definitions[name].opcode in _ADDRESSES:
         name = definitions[name].operands[0].text
     return name
+
+
+def _name(address: str) -> str:
+    """Return the parameter of a kernel of which an argument of LLVM is the address."""
+    return address.removeprefix("%arg.").rsplit(".", 1)[0]
+
+
+def _obstacle_of_all(function: Function) -> str:
+    """Return why no store of a thread may bypass the caches, or nothing."""
+    if not processor().has_fast_streaming:
+        return "as others may be slow on this processor"
+    if _orders_memory(function):
+        return "as fences, ordered operations or calls may order them"
+    return ""
 
 
 def _orders_memory(function: Function) -> bool:
