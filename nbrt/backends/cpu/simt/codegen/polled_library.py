@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
-from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase
 from numba.core.compiler_machinery import LoweringPass, register_pass
 
@@ -27,6 +26,7 @@ from nbrt.backends.cpu.simt.stop_codes import (
     RETURN_NONE,
     attend_module,
 )
+from nbrt.backends.cpu.simt.target import KernelLibrary
 
 if TYPE_CHECKING:
     import ctypes
@@ -37,7 +37,6 @@ __all__ = ["emit_leave", "emit_poll", "polled_compiler", "with_polls"]
 _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
 
-_DEFINE = re.compile(r"^define [^\n]*\{[^\n]*$")
 _NODE = re.compile(r"^(!\d+) = (?:distinct )?!\{([^\n]*)\}$", re.M)
 _DEFINED = re.compile(rf"^define [^\n]*@{ATTEND}\(", re.M)
 _DECLARED = re.compile(rf"^declare [^\n]*@{ATTEND}\([^\n]*\n", re.M)
@@ -128,7 +127,7 @@ def _functions(text: str) -> Iterator[tuple[str | None, list[str]]]:
     """Split a module into functions with their headers, and other text with None."""
     header, lines = None, list[str]()
     for line in text.splitlines():
-        if header is None and _DEFINE.match(line):
+        if header is None and line.startswith("define ") and "{" in line:
             yield None, lines
             header, lines = line, []
         elif header is not None and line == "}":
@@ -139,7 +138,7 @@ def _functions(text: str) -> Iterator[tuple[str | None, list[str]]]:
     yield None, lines
 
 
-class _PolledLibrary(JITCodeLibrary):
+class _PolledLibrary(KernelLibrary):
     """Machine code whose loops poll."""
 
     launch: str

@@ -44,9 +44,6 @@ class ThreadLibrary(LinkedLibrary):
         else:
             self._final_module.link_in(ll_module)
 
-    def _optimize_functions(self, ll_module: Any) -> None:
-        pass
-
     def finalize(self) -> None:
         """Add nothing more; the libraries that this one calls stay apart."""
         self._raise_if_finalized()

@@ -146,6 +146,12 @@ class _PollWriter:
         self._weights = weights
         self._number = 0
         self._added: set[str] = set()
+        self._meeting = {
+            label
+            for label, block in body.blocks.items()
+            if any("@" in line and _MEETS.search(line) for line in block.lines)
+        }
+        """Labels of blocks that wait for the block or grid."""
         self.leaving: list[tuple[str, str]] = []
         """Status and label of each block that leaves the function."""
 
@@ -191,11 +197,13 @@ class _PollWriter:
 
     def _always_meets(self, loop: _PolledLoop) -> bool:
         """Return whether every iteration waits for the block or grid, where the scheduler polls."""
+        if not self._meeting:
+            return False
         seen, pending = set[str](), [loop.header]
         while pending:
             label = pending.pop()
             block = self._body.blocks[label]
-            if label not in seen and not any(_MEETS.search(line) for line in block.lines):
+            if label not in seen and label not in self._meeting:
                 seen.add(label)
                 if loop.header in block.targets:
                     return False

@@ -26,7 +26,10 @@ class BlockText:
     @property
     def end(self) -> int:
         """Index of the first line of the terminator."""
-        return next(i for i, line in enumerate(self.lines) if _TERMINATOR.match(line))
+        at = len(self.lines) - 1
+        while not _TERMINATOR.match(self.lines[at]):  # the cases of a switch follow it
+            at -= 1
+        return at
 
     @property
     def targets(self) -> list[str]:
@@ -50,7 +53,7 @@ class FunctionText:
         self.blocks: dict[str, BlockText] = {}
         block = BlockText("")
         for line in lines:
-            label = _LABEL.match(line)
+            label = None if line.startswith(" ") else _LABEL.match(line)
             if label:
                 block = self.blocks[label[1]] = BlockText(label[1])
             elif line.strip() and not line.lstrip().startswith(";"):
