@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pytest
+from numba import typeof
 
 from nbrt.backends.cpu.interpret import interpret
 from nbrt.backends.cpu.launch import CpuProgram
@@ -15,11 +16,12 @@ from nbrt.backends.cpu.simt import coroutines
 from nbrt.backends.cpu.simt.codegen import lowering
 from nbrt.backends.cpu.simt.lanes import block
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
+from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["LOWERINGS", "agree", "dim3", "force", "interpreted", "run"]
+__all__ = ["LOWERINGS", "agree", "code_of", "dim3", "force", "interpreted", "run"]
 
 LOWERINGS = ("lanes", "coroutines")
 
@@ -63,7 +65,20 @@ def copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(a.copy() if isinstance(a, np.ndarray) else a for a in args)
 
 
-@lru_cache(maxsize=4)
+_codes: dict[Any, CpuCode] = {}
+"""By kernel, block and types of arguments: the code inspected last."""
+
+
+def code_of(kernel: Callable[..., Any], block: Any, *args: Any) -> CpuCode:
+    """Return the code of a kernel, compiled once for sizes that follow one another."""
+    key = kernel, dim3(block), tuple(map(typeof, args))
+    if key not in _codes:
+        _codes.clear()
+        _codes[key] = CpuCode(kernel, args, dim3(block))
+    return _codes[key]
+
+
+@lru_cache(maxsize=8)
 def _program(kernel: Callable[..., Any]) -> tuple[CpuProgram, dict[str, dict[Any, Any]]]:
     """Return the program of a kernel, and its compiled entries by lowering.
 

@@ -10,14 +10,14 @@ import pytest
 from numba import cuda, float32
 
 import nbrt
+from helpers.lowerings import code_of
 
 
 def _kind(kernel: Any, grid: Any, block: Any, *arguments: Any) -> tuple[str, tuple[str, ...]]:
     """Launch a kernel, and return its lowering and the reasons."""
     with nbrt.device("cpu:0"):
-        compiled = nbrt.kernel(kernel)
-        compiled[grid, block](*arguments)
-    found = compiled.inspect(*arguments, block=block).lowering
+        nbrt.kernel(kernel)[grid, block](*arguments)
+    found = code_of(kernel, block, *arguments).lowering
     return found.kind, found.reasons
 
 
@@ -34,7 +34,6 @@ def _product(out, values, columns, offsets, x):
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 def test_a_product_of_sparse_rows(dtype: Any, index: Any) -> None:
     generator = np.random.default_rng(4)
-    kernel = nbrt.kernel(_product)
     for rows in (1, 37, 300):
         lengths = generator.integers(0, 20, rows)
         offsets = np.append(0, lengths.cumsum()).astype(index)
@@ -42,7 +41,7 @@ def test_a_product_of_sparse_rows(dtype: Any, index: Any) -> None:
         values = generator.integers(-5, 5, offsets[-1]).astype(dtype)
         x = generator.integers(-5, 5, rows).astype(dtype)
         out = np.full(rows, 99, dtype)
-        kind, reasons = _kind(kernel, -(-rows // 64), 64, out, values, columns, offsets, x)
+        kind, reasons = _kind(_product, -(-rows // 64), 64, out, values, columns, offsets, x)
         assert kind == "threads"
         assert "its length is data" in reasons[0]
         of_row = np.repeat(np.arange(rows), lengths)

@@ -328,27 +328,28 @@ def kernel(o, p, q, numbers):
             np.testing.assert_array_equal(mine, right, err_msg=f"{name} in {lowered}: {source}")
 
 
-@pytest.mark.parametrize("block", [32, 64, 100])
-@pytest.mark.parametrize("number", [1, 2, 8, 31, 100, 128, 255])
-def test_narrow_integers_wrap_around(block: int, number: int) -> None:
-    def kernel(o, is_less, is_same, d):
-        s = cuda.shared.array(256, int32)
-        t = int64(cuda.threadIdx.x)
-        for i in range(t, 256, cuda.blockDim.x):
-            s[i] = 3 * i
-        cuda.syncthreads()
-        o[0, t] = np.int8((t ^ 1) << 4) >> 2
-        o[1, t] = np.int8((t << 4) & 240)
-        o[2, t] = np.uint8((t ^ 3) * 48) >> 2
-        o[3, t] = np.uint8(np.int8((t ^ 4) * 1000 * 48)) >> 4
-        o[4, t] = np.int16((t ^ 5) << 12) >> 3
-        o[5, t] = s[np.uint8(t) ^ d] + s[np.uint8(t * 8) | d]
-        o[6, t] = np.uint8(t * 4) ^ d
-        is_less[0, t] = np.int8((t ^ 1) * 24) < 0
-        is_less[1, t] = np.int8((t & 31) * 24) < np.int8((t & 31) * 56)
-        is_same[0, t] = np.uint8((t & 31) * 24) == np.uint8((t & 31) * 56)
-        is_same[1, t] = (np.uint8(t) ^ d) == d
+def narrow_kernel(o, is_less, is_same, d):
+    s = cuda.shared.array(256, int32)
+    t = int64(cuda.threadIdx.x)
+    for i in range(t, 256, cuda.blockDim.x):
+        s[i] = 3 * i
+    cuda.syncthreads()
+    o[0, t] = np.int8((t ^ 1) << 4) >> 2
+    o[1, t] = np.int8((t << 4) & 240)
+    o[2, t] = np.uint8((t ^ 3) * 48) >> 2
+    o[3, t] = np.uint8(np.int8((t ^ 4) * 1000 * 48)) >> 4
+    o[4, t] = np.int16((t ^ 5) << 12) >> 3
+    o[5, t] = s[np.uint8(t) ^ d] + s[np.uint8(t * 8) | d]
+    o[6, t] = np.uint8(t * 4) ^ d
+    is_less[0, t] = np.int8((t ^ 1) * 24) < 0
+    is_less[1, t] = np.int8((t & 31) * 24) < np.int8((t & 31) * 56)
+    is_same[0, t] = np.uint8((t & 31) * 24) == np.uint8((t & 31) * 56)
+    is_same[1, t] = (np.uint8(t) ^ d) == d
 
+
+@pytest.mark.parametrize("number", [1, 2, 8, 31, 100, 128, 255])
+@pytest.mark.parametrize("block", [32, 64, 100])
+def test_narrow_integers_wrap_around(block: int, number: int) -> None:
     o = np.zeros((7, block), np.int64)
     is_less, is_same = np.zeros((2, block), bool), np.zeros((2, block), bool)
     t, d, s = np.arange(block), np.uint8(number), 3 * np.arange(256)
@@ -365,7 +366,7 @@ def test_narrow_integers_wrap_around(block: int, number: int) -> None:
     less = [byte((t ^ 1) * 24) < 0, byte((t & 31) * 24) < byte((t & 31) * 56)]
     same = [u_byte((t & 31) * 24) == u_byte((t & 31) * 56), (u_byte(t) ^ d) == d]
     for lowered in ("lanes", "coroutines"):
-        got = run(lowered, kernel, 1, block, o, is_less, is_same, d)
+        got = run(lowered, narrow_kernel, 1, block, o, is_less, is_same, d)
         for mine, wanted in zip(got, (right, less, same), strict=False):
             np.testing.assert_array_equal(mine, np.array(wanted), err_msg=lowered)
 

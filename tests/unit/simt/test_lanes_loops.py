@@ -11,17 +11,16 @@ import pytest
 from numba import cuda, float32, int32
 
 import nbrt
-from helpers.lowerings import agree
+from helpers.lowerings import agree, code_of
 
 STEP = 3
 SIZES = (1, 31, 33, 96, 100, 128, 257, 999)
 
 
 def _launch(kernel: Any, grid: int, block: Any, *arguments: Any) -> None:
+    assert code_of(kernel, block, *arguments).lowering.kind == "lanes"
     with nbrt.device("cpu:0"):
-        compiled = nbrt.kernel(kernel)  # a kernel as it is
-        assert compiled.inspect(*arguments, block=block).lowering.kind == "lanes"
-        compiled[grid, block](*arguments)
+        nbrt.kernel(kernel)[grid, block](*arguments)
 
 
 @pytest.mark.parametrize("threads", [33, 96])
@@ -58,11 +57,10 @@ def test_a_block_strides_over_a_row() -> None:
         cuda.syncthreads()
         out[t] = parts[t]
 
-    compiled = nbrt.kernel(kernel)
     for size in SIZES:
         x = np.arange(size, dtype=np.float32)
         out = np.full(96, -1, np.float32)
-        _launch(compiled, 1, 96, out, x)
+        _launch(kernel, 1, 96, out, x)
         np.testing.assert_array_equal(out, [x[t::96].sum() for t in range(96)])
 
 
@@ -106,10 +104,9 @@ def test_a_range_with_a_constant_step() -> None:
             s[t] = s[t] * 5 + i
         out[t] = s[t]
 
-    compiled = nbrt.kernel(kernel)
     for bounds in ((0, 0), (0, 100), (5, 6), (-7, 50), (-40, -33), (3, 2)):
         out = np.zeros(40, np.int32)
-        _launch(compiled, 1, 40, out, *bounds)
+        _launch(kernel, 1, 40, out, *bounds)
         for t in range(40):
             total = 0
             for i in range(bounds[0] + t, bounds[1], STEP):
@@ -146,13 +143,12 @@ def test_indices_that_may_be_negative(dtype: Any, threads: int) -> None:
         i = offsets[cuda.blockIdx.x] + s[0] + t
         out[i] = x[i] + x[i - 1]
 
-    compiled = nbrt.kernel(kernel)
     x = np.arange(101).astype(dtype)
     for first in (0, 5, -3, -40, -64, -100):
         out, expected = np.zeros(101, dtype), np.zeros(101, dtype)
         for t in range(threads):
             expected[first + t] = x[first + t] + x[first + t - 1]
-        _launch(compiled, 1, threads, out, x, np.array([first], np.int64))
+        _launch(kernel, 1, threads, out, x, np.array([first], np.int64))
         np.testing.assert_array_equal(out, expected)
 
 
@@ -194,11 +190,10 @@ def test_elements_of_an_array_by_index(dtype: Any, index: Any) -> None:
     offsets = np.append(0, lengths.cumsum()).astype(np.int32)
     lowest = -60 if np.dtype(index).kind == "i" else 0
     x = generator.integers(-9, 9, 60).astype(dtype)
-    compiled = nbrt.kernel(kernel)
     for low in {0, lowest}:
         indices = generator.integers(low, 60, offsets[-1]).astype(index)
         out = np.zeros((lengths.size, 32), dtype)
-        _launch(compiled, lengths.size, 32, out, x, indices, offsets)
+        _launch(kernel, lengths.size, 32, out, x, indices, offsets)
         expected = np.zeros_like(out)
         for row in range(lengths.size):
             for i in range(offsets[row], offsets[row + 1]):

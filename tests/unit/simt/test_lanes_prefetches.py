@@ -10,6 +10,7 @@ import pytest
 from numba import cuda, int32
 
 import nbrt
+from helpers.lowerings import code_of
 
 NOTE = "the next iteration or block is prefetched"
 
@@ -17,9 +18,8 @@ NOTE = "the next iteration or block is prefetched"
 def _run(kernel: Any, grid: int, block: int, *arguments: Any) -> tuple[str, ...]:
     """Launch a kernel on a CPU device and return the notes on its lowering."""
     with nbrt.device("cpu:0"):
-        launch = nbrt.kernel(kernel)[grid, block]
-        launch(*arguments)
-        lowering = launch.inspect(*arguments).lowering
+        nbrt.kernel(kernel)[grid, block](*arguments)
+    lowering = code_of(kernel, block, *arguments).lowering
     assert lowering.kind == "lanes"
     return tuple(lowering.reasons)
 

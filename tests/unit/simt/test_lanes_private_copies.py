@@ -28,9 +28,8 @@ def has_copies(kernel: Any, block: int, *args: Any) -> bool:
     return NOTE in CpuCode(kernel, args, (block, 1, 1)).lowering.reasons
 
 
-@pytest.mark.parametrize("count", [0, 5, 300, 1000, 5000])
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
-def test_histograms_of_few_and_many_values(count: int, dtype: str) -> None:
+def test_histograms_of_few_and_many_values(dtype: str) -> None:
     kind = np.dtype(dtype).type
 
     def kernel(o, x):
@@ -43,9 +42,10 @@ def test_histograms_of_few_and_many_values(count: int, dtype: str) -> None:
         cuda.syncthreads()
         cuda.atomic.add(o, t, counts[t])
 
-    for x in (RNG.integers(0, 100, count, np.uint8), np.full(count, 7, np.uint8)):
-        expected = 2 * np.bincount(x, minlength=100) + 6
-        same(kernel, 2, 100, np.zeros(100, dtype), x, expected=[expected.astype(dtype)])
+    for count in (0, 5, 300, 1000, 5000):
+        for x in (RNG.integers(0, 100, count, np.uint8), np.full(count, 7, np.uint8)):
+            expected = 2 * np.bincount(x, minlength=100) + 6
+            same(kernel, 2, 100, np.zeros(100, dtype), x, expected=[expected.astype(dtype)])
     assert has_copies(kernel, 100, np.zeros(100, dtype), x)
 
 

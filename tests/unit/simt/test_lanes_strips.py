@@ -11,18 +11,18 @@ import pytest
 from numba import cuda, float32, int32
 
 import nbrt
-from helpers.lowerings import agree
+from helpers.lowerings import agree, code_of
 
 LENGTHS = (0, 1, 3, 4, 7, 8, 9, 15, 16, 31, 40)
 
 
 def _launch(kernel: Any, grid: int, block: Any, *arguments: Any) -> str:
     """Launch a kernel, and return its LLVM IR."""
+    found = code_of(kernel, block, *arguments)
+    assert found.lowering.kind == "lanes"
     with nbrt.device("cpu:0"):
-        found = nbrt.kernel(kernel).inspect(*arguments, block=block)
-        assert found.lowering.kind == "lanes"
         nbrt.kernel(kernel)[grid, block](*arguments)
-    return str(found.llvm)
+    return found.llvm
 
 
 def _sums(out, x):
@@ -39,11 +39,10 @@ def _sums(out, x):
 @pytest.mark.parametrize("threads", [17, 64])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8])
 def test_each_lane_adds_a_row(threads: int, dtype: Any) -> None:
-    kernel = nbrt.kernel(_sums)
     for length in LENGTHS:
         x = (np.arange(64 * length) % 37 - 18).reshape(64, length).astype(dtype)
         out = np.full(threads, 5, dtype)
-        _launch(kernel, 1, threads, out, x)
+        _launch(_sums, 1, threads, out, x)
         expected = (x.astype(np.int64) * 3).sum(axis=1)[:threads]
         np.testing.assert_array_equal(out, expected.astype(dtype))
 
@@ -90,12 +89,11 @@ def test_nearest_rows_with_two_rows_and_a_start() -> None:
             labels[row] = label
 
     generator = np.random.default_rng(5)
-    compiled = nbrt.kernel(kernel)
     for rows, width, first in ((200, 17, 0), (31, 8, 0), (97, 9, 1), (1, 30, 3), (64, 4, 4)):
         points = generator.integers(-20, 20, (rows, width)).astype(np.float32)
         centres = generator.integers(-20, 20, (7, width)).astype(np.float32)
         labels = np.full(rows, -5, np.int32)
-        _launch(compiled, -(-rows // 96), 96, labels, points, centres, first)
+        _launch(kernel, -(-rows // 96), 96, labels, points, centres, first)
         squares = ((points[:, None, first:] - centres[None, :, first:]) ** 2).sum(axis=2)
         np.testing.assert_array_equal(labels, squares.argmin(axis=1))
 

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from numba import cuda, float32, float64, int32
 
 import nbrt
-from helpers.lowerings import agree, interpreted, run
+from helpers.lowerings import agree, code_of, interpreted, run
 
 ONE_BY_ONE = "threads of a block run one after the other between barriers"
 GENERATOR = np.random.default_rng(5)
 
 
+@cache
 def product_kernel(tile_m, tile_n, tile_k, mine_m, mine_n, dtype):
     """Make a matrix product with a tile of the result in the local array of each thread."""
     wide = tile_n // mine_n
@@ -53,10 +56,10 @@ def product_kernel(tile_m, tile_n, tile_k, mine_m, mine_n, dtype):
 
 
 def reason_of(kernel, *args, block):
-    with nbrt.device("cpu:0"):
-        return nbrt.kernel(kernel).inspect(*args, block=block).lowering.reasons[0]
+    return code_of(kernel, block, *args).lowering.reasons[0]
 
 
+@pytest.mark.parametrize("shape", [(64, 64, 64), (70, 33, 41), (1, 100, 7)], ids=str)
 @pytest.mark.parametrize(
     ("tiles", "dtype", "block"),
     [
@@ -68,7 +71,6 @@ def reason_of(kernel, *args, block):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("shape", [(64, 64, 64), (70, 33, 41), (1, 100, 7)], ids=str)
 def test_products_with_edges(tiles, dtype, block, shape) -> None:
     kernel = product_kernel(*tiles, dtype)
     m, n, inner = shape

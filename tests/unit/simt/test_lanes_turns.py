@@ -222,30 +222,30 @@ def test_large_turns_are_lanes_not_coroutines() -> None:
     assert out.sum() == BYTES.size
 
 
-@pytest.mark.parametrize("block", [32, 64, 256, (16, 8)])
+def subtracts_sums_of_rows(out: Any, x: Any) -> None:
+    parts = cuda.shared.array(256, float32)
+    t = cuda.threadIdx.x + cuda.blockDim.x * cuda.threadIdx.y
+    threads = cuda.blockDim.x * cuda.blockDim.y
+    row = cuda.blockIdx.x
+    total = float32(0)
+    for i in range(t, x.shape[1], threads):
+        total += x[row, i]
+    parts[t] = total
+    cuda.syncthreads()
+    whole = float32(0)
+    for k in range(threads):
+        whole += parts[k]
+    for i in range(t, x.shape[1], threads):
+        out[row, i] = x[row, i] - whole
+
+
 @pytest.mark.parametrize("columns", [0, 1, 63, 64, 255, 256, 257, 1000, 1024])
+@pytest.mark.parametrize("block", [32, 64, 256, (16, 8)])
 def test_rows_of_blocks_with_full_and_partial_iterations(block: Any, columns: int) -> None:
     """Iterations of all threads have no masks; the last one may be of some threads."""
-
-    def kernel(out: Any, x: Any) -> None:
-        parts = cuda.shared.array(256, float32)
-        t = cuda.threadIdx.x + cuda.blockDim.x * cuda.threadIdx.y
-        threads = cuda.blockDim.x * cuda.blockDim.y
-        row = cuda.blockIdx.x
-        total = float32(0)
-        for i in range(t, x.shape[1], threads):
-            total += x[row, i]
-        parts[t] = total
-        cuda.syncthreads()
-        whole = float32(0)
-        for k in range(threads):
-            whole += parts[k]
-        for i in range(t, x.shape[1], threads):
-            out[row, i] = x[row, i] - whole
-
     x = RNG.integers(0, 100, (3, columns)).astype(np.float32)
     expected = x - x.sum(axis=1, keepdims=True)
-    agree(kernel, 3, block, np.zeros_like(x), x, expected=expected)
+    agree(subtracts_sums_of_rows, 3, block, np.zeros_like(x), x, expected=expected)
 
 
 @GRIDS
@@ -270,8 +270,7 @@ def test_strided_loops_with_barriers_inside_a_loop(grid: int, block: int) -> Non
 
 
 @GRIDS
-@pytest.mark.parametrize("least", [0, 1, 40, 1000])
-def test_threads_that_return_before_a_strided_loop(grid: int, block: int, least: int) -> None:
+def test_threads_that_return_before_a_strided_loop(grid: int, block: int) -> None:
     def kernel(out: Any, x: Any, least: Any) -> None:
         sums = cuda.shared.array(1, int32)
         t = cuda.threadIdx.x
@@ -287,12 +286,13 @@ def test_threads_that_return_before_a_strided_loop(grid: int, block: int, least:
 
     threads = grid * block
     own = np.array([REALS[k::threads].sum() for k in range(threads)], np.int32)
-    own = np.where(np.arange(threads) % block < least, own, 0).reshape(grid, block)
-    expected = np.where(np.arange(block) < least, own.sum(axis=1, keepdims=True), 0)
-    agree(
-        kernel, grid, block, np.zeros(threads, np.int32), REALS, least,
-        expected=expected.ravel().astype(np.int32),
-    )  # fmt: skip
+    for least in (0, 1, 40, 1000):
+        kept = np.where(np.arange(threads) % block < least, own, 0).reshape(grid, block)
+        expected = np.where(np.arange(block) < least, kept.sum(axis=1, keepdims=True), 0)
+        agree(
+            kernel, grid, block, np.zeros(threads, np.int32), REALS, least,
+            expected=expected.ravel().astype(np.int32),
+        )  # fmt: skip
 
 
 @GRIDS
