@@ -319,8 +319,8 @@ class _PollWriter:
     def _forget(self, block: BlockText, name: str) -> None:
         """Remove a comparison if it has no use."""
         use = re.compile(rf"{re.escape(name)}(?![-\w$.])")
-        uses = sum(len(use.findall(line)) for b in self._body.blocks.values() for line in b.lines)
-        if uses == 1:
+        lines = (line for b in self._body.blocks.values() for line in b.lines if name in line)
+        if sum(len(use.findall(line)) for line in lines) == 1:
             block.lines[:] = [
                 line for line in block.lines if not line.lstrip().startswith(f"{name} = ")
             ]
