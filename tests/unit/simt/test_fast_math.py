@@ -202,3 +202,36 @@ def test_options_of_device_functions_are_part_of_the_key(jit: Any) -> None:
 
     plain = cuda.jit(device=True) if "cuda" in type(jit(_sum_of_squares)).__module__ else njit
     assert key(plain(_sum_of_squares)) != key(jit(_sum_of_squares))
+
+
+@pytest.mark.parametrize("jit", [cuda.jit(device=True), njit])
+@pytest.mark.parametrize("order", [(True, False), (False, True)])
+def test_called_functions_have_the_flags_of_each_kernel(jit: Any, order: tuple[bool, bool]) -> None:
+    inner = jit(_sum_of_squares)
+
+    @jit
+    def outer(x: Any, out: Any) -> None:
+        inner(x, out)
+
+    def kernel(x: Any, out: Any) -> None:
+        outer(x, out)
+
+    # What a kernel compiles of the functions is not used by one with other flags.
+    assert [_has_vectors(kernel, fastmath=fast) for fast in order] == list(order)
+
+
+def test_functions_with_flags_keep_them_from_what_they_call() -> None:
+    inner = cuda.jit(device=True)(_sum_of_squares)
+
+    @cuda.jit(device=True, fastmath={"contract"})
+    def outer(x: Any, out: Any) -> None:
+        inner(x, out)
+
+    def kernel(x: Any, out: Any) -> None:
+        inner(x, out)
+
+    def indirect(x: Any, out: Any) -> None:
+        outer(x, out)
+
+    assert "contract" in _llvm(indirect)
+    assert "contract" not in _llvm(kernel)

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nbrt.backends.fast_math import fast_math_flags
 
-__all__ = ["CodeOptions"]
+__all__ = ["CodeOptions", "fast_math_of_caller"]
+
+
+def fast_math_of_caller() -> tuple[str, ...]:
+    """Return the flags of fast mathematics of the function that compiles, or none.
+
+    Numba compiles what a function calls with these flags if it has none of its own, and keeps the
+    code. So there must be one dispatcher of a called function for each set of flags.
+    """
+    from numba.core.targetconfig import ConfigStack  # programs with compiled code do not import it
+
+    caller = ConfigStack.top_or_none()
+    return () if caller is None else tuple(sorted(caller.fastmath.flags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,12 @@ class CodeOptions:
             is_silent=bool(getattr(function, "has_silent_exceptions", False)),
             may_allocate=bool(getattr(_settings(), "CUDA_ENABLE_NRT", False)),
         )
+
+    @classmethod
+    def of_callee(cls, function: object) -> CodeOptions:
+        """Return the options of a dispatcher that the function that compiles calls."""
+        options = cls.of(function)
+        return options if options.fast_math else replace(options, fast_math=fast_math_of_caller())
 
     def of_target(self) -> dict[str, Any]:
         """Return the same as options of Numba's CPU target."""

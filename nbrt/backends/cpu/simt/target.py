@@ -35,6 +35,7 @@ from numba.core.target_extension import (
 )
 from numba.core.typing.templates import builtin_registry as typings
 
+from nbrt.backends.cpu.simt.code_options import fast_math_of_caller
 from nbrt.backends.cpu.simt.exception_references import ReferringAPI
 from nbrt.backends.cpu.simt.extensions import Extensions, is_for_other_target, type_of_constant
 from nbrt.backends.cpu.simt.math_functions import INTRINSICS
@@ -437,18 +438,21 @@ class LinkedDispatcher(SimtDispatcher):
         self.overloads[tuple(cres.signature.args)] = cres
 
 
-_copies: weakref.WeakKeyDictionary[Any, LinkedDispatcher] = weakref.WeakKeyDictionary()
-"""Jitted functions of Numba's CPU target -> their copies for kernels."""
+_copies: weakref.WeakKeyDictionary[Any, dict[tuple[str, ...], LinkedDispatcher]] = (
+    weakref.WeakKeyDictionary()
+)
+"""Jitted functions of Numba's CPU target -> their copies for kernels, by the flags of callers."""
 
 
 def _for_kernels(value: Any) -> Any:
     """Return the copy for kernels if the value is a function jitted for Numba's CPU target."""
     if type(value) is not CPUDispatcher:
         return value
-    if value not in _copies:
+    copies, flags = _copies.setdefault(value, {}), fast_math_of_caller()
+    if flags not in copies:
         options = dict(value.targetoptions)
-        _copies[value] = LinkedDispatcher(value.py_func, value.locals, options)
-    return _copies[value]
+        copies[flags] = LinkedDispatcher(value.py_func, value.locals, options)
+    return copies[flags]
 
 
 class _Simt(CPU):

@@ -311,7 +311,7 @@ class DeviceFunctions:
         self._compiler = compiler
         self._is_instrumented = instrumented
         self._known: weakref.WeakKeyDictionary[
-            Any, tuple[Captures, bool, dict[bool, ThreadDispatcher]]
+            Any, tuple[Captures, bool, dict[tuple[bool, CodeOptions], ThreadDispatcher]]
         ] = weakref.WeakKeyDictionary()
 
     def dispatcher(self, callee: Any, hidden: bool) -> ThreadDispatcher:
@@ -329,17 +329,17 @@ class DeviceFunctions:
             )
             known = self._known[callee] = (captures, reads, {})
         captures, reads, versions = known
-        hidden = hidden and reads
-        if hidden not in versions:
-            copy = (with_context if hidden else without_context)(captures.frozen)
-            versions[hidden] = ThreadDispatcher(
-                copy,
+        hidden, options = hidden and reads, CodeOptions.of_callee(callee)
+        key = hidden, options
+        if key not in versions:
+            versions[key] = ThreadDispatcher(
+                (with_context if hidden else without_context)(captures.frozen),
                 self._compiler,
                 takes_context=hidden,
                 declared=declared_signatures(callee),
-                options=CodeOptions.of(callee),
+                options=options,
             )
-        return versions[hidden]
+        return versions[key]
 
     def implementation(self, callee: Any) -> ThreadDispatcher:
         """Return the dispatcher of the implementation of an overload."""
