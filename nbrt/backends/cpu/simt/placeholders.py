@@ -24,6 +24,12 @@ i32 lane)``                               ``xor``; N is 32 or 64, other types ar
 ``void @nbrt.yield()``                    other threads run before this one continues
 ``void @nbrt.changed(i1)``                the thread makes progress, if the value is true; only
                                           ``coroutines/yields.py`` emits these two
+``T @nbrt.sums.lanes(T)``                 the value of an active lane, zero in others; only
+                                          ``lanes/analysis/warp_sums.py`` emits these three
+``void @nbrt.sums.keep(ptr at, ptr sums,  store partial sums of a warp in `vectors`, where the
+ptr vectors, T lanes)``                   sum would be in `sums`
+``T @nbrt.sums.total(ptr sums,            the total of the sums at addresses, and of other values
+ptr vectors, ptr..., T...)``
 ========================================  ======================================================
 """
 
@@ -41,6 +47,10 @@ __all__ = [
     "SHARED_BYTES",
     "SHARED_DYNAMIC",
     "SHUFFLE",
+    "SUMS",
+    "SUM_KEEP",
+    "SUM_LANES",
+    "SUM_TOTAL",
     "VOTE",
     "WARP_OPERATIONS",
     "WARP_SIZE",
@@ -70,6 +80,11 @@ SHARED_BYTES = "nbrt.shared.bytes"
 PLACE = "nbrt.place."
 YIELD = "nbrt.yield"
 CHANGED = "nbrt.changed"
+
+SUMS = "nbrt.sums."
+SUM_LANES = "nbrt.sums.lanes"
+SUM_KEEP = "nbrt.sums.keep"
+SUM_TOTAL = "nbrt.sums.total"
 
 
 def is_marker(symbol: str) -> bool:

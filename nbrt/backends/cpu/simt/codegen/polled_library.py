@@ -143,15 +143,29 @@ class _PolledLibrary(KernelLibrary):
 
     launch: str
     offset: int
+    _codegen: Any
     _final_module: Any
 
     def _optimize_final_module(self) -> None:
         super()._optimize_final_module()
+        self._sink_instructions()
         text = with_fewer_instructions(str(self._final_module), processor().features)
         text = with_polls(text, self.launch, self.offset)
         name = self._final_module.name
         self._final_module = llvm.parse_assembly(text)
         self._final_module.name = name
+
+    def _sink_instructions(self) -> None:
+        """Move instructions behind the branches of which only some need them.
+
+        LLVM's pipeline moves those that one block uses. A mask of lanes is written before the
+        branches that skip the code for some lanes, and several blocks of this code use it.
+        """
+        options = llvm.create_pipeline_tuning_options(2)
+        builder = llvm.create_pass_builder(self._codegen._tm, options)
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sinking_pass()
+        passes.run(self._final_module, builder)
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)

@@ -10,6 +10,7 @@ from nbrt.backends.cpu.simt.lanes.accesses.prefetch import Advances
 from nbrt.backends.cpu.simt.lanes.accesses.private_copies import PrivateCopies
 from nbrt.backends.cpu.simt.lanes.analysis.coalescing import slot_owners
 from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING, Divergence, Stride
+from nbrt.backends.cpu.simt.lanes.analysis.index_strides import IndexStrides
 from nbrt.backends.cpu.simt.lanes.analysis.interchange import find_interchanges, iteration_name
 from nbrt.backends.cpu.simt.lanes.analysis.irregular_loops import runs_irregular_loops
 from nbrt.backends.cpu.simt.lanes.analysis.jammed_loops import JammedLoops
@@ -36,6 +37,7 @@ from nbrt.backends.cpu.simt.lanes.analysis.regions import (
     split_at_barriers,
 )
 from nbrt.backends.cpu.simt.lanes.analysis.row_strides import RowStrides
+from nbrt.backends.cpu.simt.lanes.analysis.warp_sums import keep_warp_sums
 from nbrt.backends.cpu.simt.lanes.block_strips import (
     STRIPS,
     block_index,
@@ -63,6 +65,8 @@ from nbrt.backends.cpu.simt.llvm.model import (
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nbrt.backends.cpu.simt.lanes.analysis.jammed_loops import JammedLoop, Registers
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 
@@ -200,7 +204,9 @@ class _BlockWriter:
         self._layout = choose_layout(code.block, lanes, warps=has_warps)
         self._thread = split_at_barriers(function)
         self._tids = [p.text for p in function.parameters[THREAD_PARAMETERS:][:3]]
+        self._strides = IndexStrides(self._thread, self._layout, self._tids)
         width = self._layout.width
+        keep_warp_sums(self._thread, self._layout, self._tids[0])
         multiplies = width > 1 and multiply_by_reciprocals(function, self._find_divergence)
         merge_reaching_values(self._thread)
         self._divergence = self._find_divergence()
@@ -224,7 +230,7 @@ class _BlockWriter:
             note = "divisions by a value of all lanes are products with its reciprocal (fastmath)"
             self._writer.notes[note] = None
         self._known: dict[str, Value] = {}
-        used = {o.text for _, item in function.instructions() for o in item.operands}
+        used = self._used = {o.text for _, item in function.instructions() for o in item.operands}
         used |= {o.text for phi in self._thread.all_phis() for o in phi.operands}
         self._advances = Advances(self._thread, self._divergence, has_rows=code.block[1:] != (1, 1))
         self._instructions = Instructions(
@@ -232,7 +238,6 @@ class _BlockWriter:
         )
         self._values = self._instructions.values
         self._indices = ThreadIndices(self._writer, self._layout, code.block, self._tids)
-        self._used = used
         slots = self._layout.groups * strip
         self._slots = SpillSlots(self._writer, self._divergence, slots, self._rows)
         self._shared = SharedArrays(self._writer, self._slots.allocate, strip)
@@ -240,7 +245,7 @@ class _BlockWriter:
         self._copies = PrivateCopies(self._writer, self._slots.allocate, self._thread, used)
         self._instructions.use_copies(self._copies)
         self._jammed: JammedLoops | None = None
-        self._uniform: dict[str, Value] = {}
+        self._first: dict[str, Value] = {}
 
     def jam_loops(self, registers: Registers) -> None:
         """Let neighbouring threads run loops together; groups have one lane."""
@@ -272,44 +277,21 @@ class _BlockWriter:
 
     def _find_divergence(self) -> Divergence:
         width = self._layout.width
-        return Divergence(self._function, self._thread_indices(), {self._tids[0]: width}, width)
-
-    def _barrier_results(self) -> dict[str, Stride]:
-        """Return the strides of the results of barriers, which are uniform."""
-        return {b.result: 0 for b in self._thread.barriers.values() if b.result}
-
-    def _thread_indices(self) -> dict[str, Stride]:
-        """Return the strides of thread indices and of the results of barriers."""
-        strides = self._barrier_results()
-        for axis, name in enumerate(self._tids):
-            if self._code.block[axis] == 1 or self._layout.width == 1:
-                strides[name] = 0
-            elif self._layout.by_rows:
-                strides[name] = 1 if axis == 0 else 0
-            else:
-                strides[name] = VARYING
-        return strides
+        return Divergence(self._function, self._strides.in_group(), {self._tids[0]: width}, width)
 
     def _row_strides(self) -> RowStrides | None:
         """Return the strides in the rows of a group if it has several."""
         if self._layout.rows == 1:
             return None
-        strides = self._barrier_results() | dict.fromkeys(self._tids, 0)
-        if self._code.block[0] > 1:
-            strides[self._tids[0]] = 1
+        strides = self._strides.in_row()
         return RowStrides(self._function, self._divergence, strides, self._code.block[0])
-
-    def _varying(self) -> dict[str, Stride]:
-        """Return the strides in the whole block of thread indices and of results of barriers."""
-        indices = zip(self._tids, self._code.block, strict=True)
-        return self._barrier_results() | {name: VARYING for name, size in indices if size > 1}
 
     def _check(self) -> None:
         check_loops(self._thread, self._divergence)
         check_spins(self._function, self._divergence)
         self._whole: Divergence | None = None
         if self._thread.barriers:
-            whole = Divergence(self._function, self._varying(), {}, 0)
+            whole = Divergence(self._function, self._strides.varying(), {}, 0)
             check_uniform(self._thread, whole)
             self._partial |= may_return_before_others(self._thread, whole)
             whole.refine(region.level for region in self._thread.regions)
@@ -353,7 +335,7 @@ class _BlockWriter:
     def _strip_obstacle(self) -> str:
         if self._partial and not self._thread.interchanged:
             return "some threads may return before others wait"
-        varying, is_private = self._varying(), self._instructions.is_private
+        varying, is_private = self._strides.varying(), self._instructions.is_private
         return strip_obstacle(self._thread, varying, self._used, is_private)
 
     # -- the function ----------------------------------------------------------------------------
@@ -387,18 +369,24 @@ class _BlockWriter:
             elif item.opcode == "alloca":
                 self._slots.add_frame(item, kept=len(self._thread.regions) > 1)
         owners = slot_owners(self._thread) if self._layout.width == 1 else {}
-        spilled = sorted(self._thread.spilled)
-        uniform = [name for name in spilled if self._is_uniform(name)]
-        self._slots.add_all(spilled, owners, uniform)
+        in_block = dict(self._strides_in_block())
+        kept = sorted(self._thread.spilled)
         for phi in self._interchanged_phis():
-            self._slots.add(iteration_name(phi.name))
+            kept.append(name := iteration_name(phi.name))
+            in_block[name] = in_block.get(phi.name, VARYING)
+        self._slots.add_all(kept, owners, in_block)
         for wait in self._exits.masked:
             self._slots.add_mask(wait)
 
-    def _is_uniform(self, name: str) -> bool:
-        """Return whether all threads keep the same value, of a block that is no part of a strip."""
-        whole = self._whole if self._strip == 1 else None
-        return whole is not None and whole.strides.get(name, VARYING) == 0
+    def _strides_in_block(self) -> Mapping[str, Stride]:
+        """Return strides in the whole block, for one slot for all groups, as far as it may be used.
+
+        Groups that wait at several places could need values of several iterations.
+        """
+        is_single = self._strip > 1 or self._layout.groups == 1
+        if is_single or (self._partial and self._layout.width > 1):
+            return {}
+        return self._strides.of_values_in_block(self._whole)
 
     # -- a region --------------------------------------------------------------------------------
 
@@ -407,8 +395,9 @@ class _BlockWriter:
         writer.start(labels[region.wait])
         self._exits.begin_region(region)
         self._copies.begin_region(region)
-        self._uniform = {
-            name: self._slots.fetch(name) for name in region.loads if self._slots.is_uniform(name)
+        names = [*region.loads, *(iteration_name(phi.name) for phi in self._started(region))]
+        self._first = {
+            name: self._slots.fetch_first(name) for name in names if self._slots.is_of_block(name)
         }
         if region.wait in self._thread.interchanged and not self._layout.tail:
             every, some, after = (writer.name(hint) for hint in ("every", "some", "iterated"))
@@ -474,9 +463,19 @@ class _BlockWriter:
         for item in region.recomputed:
             self._instructions.write(item, None)
         for name in region.loads:
-            value = self._uniform[name] if name in self._uniform else self._slots.fetch(name)
-            self._values[name] = self._values[alias_of(name)] = value
+            self._values[name] = self._values[alias_of(name)] = self._fetch(name)
         return mask
+
+    def _fetch(self, name: str) -> Value:
+        """Return a kept value of the current group."""
+        if name in self._first:
+            return self._slots.in_group(name, self._first[name])
+        return self._slots.fetch(name)
+
+    def _started(self, region: BarrierRegion) -> list[Instruction]:
+        """Return the phis of the interchanged loop of which a region is an iteration."""
+        wait = region.wait
+        return self._thread.phis(wait) if wait in self._thread.interchanged else []
 
     def _write_group(
         self, region: BarrierRegion, group: str, part: str = "0", *, is_full: bool
@@ -487,10 +486,7 @@ class _BlockWriter:
             self._slots.clear_masks()
         elif region.wait in self._exits.masked and not is_full:
             mask = self._slots.take_mask(region.wait)
-        phis = {}
-        if region.wait in self._thread.interchanged:
-            for phi in self._thread.phis(region.wait):
-                phis[phi.name] = self._slots.fetch(iteration_name(phi.name))
+        phis = {phi.name: self._fetch(iteration_name(phi.name)) for phi in self._started(region)}
         flow = ControlFlow(self._thread, region, self._instructions, self._slots)
         edges = flow.write(mask, phis)
         indices = [self._values[name] for name in self._tids]

@@ -21,6 +21,7 @@ from nbrt.backends.cpu.simt.lanes.accesses.wrapped_indices import (
 from nbrt.backends.cpu.simt.lanes.vectors.lane_sets import folded
 from nbrt.backends.cpu.simt.lanes.vectors.values import Mask, Value
 from nbrt.backends.cpu.simt.lanes.warp import WarpOperations
+from nbrt.backends.cpu.simt.lanes.warp_sums import WarpSums
 from nbrt.backends.cpu.simt.llvm.model import (
     BINARY,
     CASTS,
@@ -93,6 +94,7 @@ class Instructions:
             writer, self._scalarizer, divergence.definitions, self._prefetches, streamed
         )
         self._warp = WarpOperations(writer)
+        self._sums = WarpSums(writer)
         self._patterns = Patterns(writer, divergence)
 
     def use_copies(self, copies: PrivateCopies) -> None:
@@ -406,6 +408,8 @@ class Instructions:
             return self._values[item.name]  # allocated at the start of the function
         if item.detail == placeholders.WARP_SYNC:
             return None
+        if item.detail.startswith(placeholders.SUMS):
+            return self._sums.write(item, operands, mask)
         return self._warp.write(item, operands, mask)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING, Divergence, frame_size
+from nbrt.backends.cpu.simt.lanes.analysis.divergence import VARYING, Divergence, Stride, frame_size
 from nbrt.backends.cpu.simt.lanes.vectors.values import Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
-from nbrt.backends.cpu.simt.llvm.types import size_of
+from nbrt.backends.cpu.simt.llvm.types import size_of, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from nbrt.backends.cpu.simt.lanes.analysis.row_strides import RowStrides
     from nbrt.backends.cpu.simt.lanes.vectors.rows import RowWriter
@@ -48,7 +48,7 @@ class SpillSlots:
         self._groups = groups
         self._slots: dict[str, str] = {}
         self._offsets: dict[str, int] = {}
-        self._uniform: set[str] = set()
+        self._of_block: dict[str, int] = {}
         self._record = ""
         self._masks: dict[str, str] = {}
         self._frames: dict[str, tuple[str, int, bool]] = {}
@@ -94,28 +94,33 @@ class SpillSlots:
     # -- kept values ----------------------------------------------------------------------------
 
     def add_all(
-        self, names: Iterable[str], owners: Mapping[str, str], uniform: Collection[str]
+        self, names: Iterable[str], owners: Mapping[str, str], in_block: Mapping[str, Stride]
     ) -> None:
         """Allocate slots for values; those of a group of one lane are beside each other.
 
-        A value uses the slot of its owner, if it has one and groups have one lane. Values that are
-        `uniform` in the block have one slot for all groups.
+        A value uses the slot of its owner, if it has one and groups have one lane. `in_block` has
+        the strides of values in the whole block. A value that has the same stride in each group has
+        one slot for all groups, with the value of thread 0.
 
         A group of one lane accesses few bytes of each array of slots, and arrays at distances of
         powers of two have their slots in one set of the cache.
         """
+        names = list(names)
+        for name in names:
+            stride = in_block.get(name, VARYING)
+            is_same = stride == self._divergence.strides[name] and not self._has_rows(name)
+            if stride is not None and is_same:
+                self._of_block[name] = stride
+                self._slots[name] = self.allocate(1, self._kind(name))
+            elif self._writer.width > 1:
+                self._slots[name] = self.allocate(self._groups, self._kind(name))
         if self._writer.width > 1:
-            for name in names:
-                self.add(name)
             return
-        for name in uniform:
-            self._slots[name] = self.allocate(1, self._kind(name))
-        self._uniform |= set(uniform)
-        names = [name for name in names if name not in self._uniform]
+        names = [name for name in names if name not in self._of_block]
         owners = {
             name: owner
             for name, owner in owners.items()
-            if name not in self._uniform and owner not in self._uniform
+            if name not in self._of_block and owner not in self._of_block
         }
         sizes = {name: size_of(self._kind(name)) for name in names if name not in owners}
         end = 0
@@ -130,16 +135,39 @@ class SpillSlots:
             self._offsets |= {name: self._offsets[owner] for name, owner in owners.items()}
             self._slots |= dict.fromkeys(self._offsets, records)
 
-    def add(self, name: str) -> None:
-        """Allocate slots for a value."""
-        self._slots[name] = self.allocate(self._groups, self._kind(name))
-
-    def is_uniform(self, name: str) -> bool:
+    def is_of_block(self, name: str) -> bool:
         """Return whether a value has one slot for all groups.
 
         A region must load it before the first group stores another value.
         """
-        return name in self._uniform
+        return name in self._of_block
+
+    def fetch_first(self, name: str) -> Value:
+        """Load the value of thread 0 from a slot for all groups."""
+        kind = self._kind(name)
+        text = self._writer.op(f"load {kind}, ptr {self._slots[name]}")
+        return Value(kind, "scalar", text)
+
+    def in_group(self, name: str, first: Value) -> Value:
+        """Return the value of the current group from that of thread 0."""
+        stride = self._of_block[name]
+        if stride == 0:
+            return first
+        text = self._moved(first.type, first.text, stride * self._writer.width)
+        return Value(first.type, "step", text, stride)
+
+    def _moved(self, kind: str, text: str, step: int) -> str:
+        """Return a number or address that is `step` higher for each group of the block."""
+        if step == 0 or self.group == "0":
+            return text
+        writer = self._writer
+        distance = writer.op(f"mul i64 {self.group}, {step}")
+        if kind == "ptr":
+            return writer.op(f"getelementptr i8, ptr {text}, i64 {distance}")
+        if kind != "i64":
+            opcode = "trunc" if width_of(kind) < 64 else "sext"
+            distance = writer.op(f"{opcode} i64 {distance} to {kind}")
+        return writer.op(f"add {kind} {text}, {distance}")
 
     def keeps(self, name: str) -> bool:
         """Return whether a value has slots."""
@@ -169,8 +197,6 @@ class SpillSlots:
 
     def _at(self, name: str, kind: str) -> str:
         """Return the address of the slot of a value."""
-        if name in self._uniform:
-            return self._slots[name]
         if name in self._offsets:
             records = self._slots[name]
             at = self._writer.op(f"getelementptr {self._record}, ptr {records}, i64 {self.group}")
@@ -181,7 +207,7 @@ class SpillSlots:
         return self._writer.op(f"getelementptr {kind}, ptr {at}, i64 {row}")
 
     def fetch(self, name: str) -> Value:
-        """Load a value."""
+        """Load a value of the current group, for which it has a slot."""
         kind, own = self._kind(name), self._divergence.definitions[name].type
         stride = self._divergence.strides[name]
         if self._rows is not None and self._has_rows(name):
@@ -199,9 +225,12 @@ class SpillSlots:
             return self._writer.from_bits(text)
         return Value(own, "vector", text)
 
-    def keep(self, name: str, value: Value, mask: Mask) -> None:
-        """Store a value for the lanes of a mask, if it has a slot."""
+    def keep(self, name: str, value: Value, mask: Mask, some: str = "true") -> None:
+        """Store a value for the lanes of a mask, if it has a slot; `some` is whether any has it."""
         if name not in self._slots:
+            return
+        if name in self._of_block:
+            self._keep_first(name, value, mask, some)
             return
         kind = self._kind(name)
         if self._has_rows(name):
@@ -224,6 +253,21 @@ class SpillSlots:
         else:
             text = self._writer.vector(value)
         self._writer.do(f"store {kind} {text}, ptr {self._at(name, kind)}")
+
+    def _keep_first(self, name: str, value: Value, mask: Mask, some: str) -> None:
+        """Store the value of thread 0, which all groups compute that have active lanes.
+
+        It is the same in all of them, for the strides hold in the whole block.
+        """
+        writer, kind, slot = self._writer, value.type, self._slots[name]
+        text = self._moved(kind, value.text, -self._of_block[name] * writer.width)
+        active = writer.any(mask)
+        if some != "true":
+            active = some if active == "true" else writer.op(f"and i1 {active}, {some}")
+        if active != "true":
+            old = writer.op(f"load {kind}, ptr {slot}")
+            text = writer.op(f"select i1 {active}, {kind} {text}, {kind} {old}")
+        writer.do(f"store {kind} {text}, ptr {slot}")
 
     # -- exit masks -----------------------------------------------------------------------------
 

@@ -81,7 +81,8 @@ class Divergence:
     alignment : mapping
         Alignment of lane 0, for parameters with stride 1.
     lanes : int
-        Number of lanes; 0 to find only what is uniform in the whole block. One lane is uniform.
+        Number of lanes; 0 to find only what is uniform in the whole block. One lane is uniform. The
+        lanes may be all threads of a block of one row, which may be several warps.
 
     Attributes
     ----------
@@ -264,6 +265,8 @@ class Divergence:
         name = item.detail
         if name.startswith((placeholders.SHARED, placeholders.BARRIER)):
             return 0
+        if name == placeholders.SUM_TOTAL:
+            return 0 if all(self[operand] == 0 for operand in item.operands) else VARYING
         if placeholders.is_marker(name):
             broadcast = (
                 name.startswith(f"{placeholders.SHUFFLE}idx") and self[item.operands[2]] == 0
@@ -271,7 +274,8 @@ class Divergence:
             voted = name.startswith(
                 (placeholders.VOTE, placeholders.ACTIVEMASK, f"{placeholders.MATCH}all")
             )
-            return 0 if self._lanes and (broadcast or voted) else VARYING
+            is_warp = 0 < self._lanes <= placeholders.WARP_SIZE
+            return 0 if is_warp and (broadcast or voted) else VARYING
         is_pure = name.startswith("llvm.") or name in PURE_FUNCTIONS
         if not is_pure or item.type.startswith("{"):
             return VARYING

@@ -108,7 +108,7 @@ class JammedRegion:
         return [
             name
             for name in dict.fromkeys(names)
-            if name in self._region.loads and not self._slots.is_uniform(name)
+            if name in self._region.loads and not self._slots.is_of_block(name)
         ]
 
     def _passed_on(self, part: LoopPart) -> dict[str, str]:

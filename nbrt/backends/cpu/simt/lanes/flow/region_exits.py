@@ -191,10 +191,10 @@ class RegionExits:
             return
         if any(edge.target == FAILED for edge in edges):
             self._fail(next(edge for edge in edges if edge.target == FAILED), indices)
-        full, rest, after = writer.name("every"), writer.name("some"), writer.name("next")
-        self._keep_phis(again, None)
+        full, rest, after = writer.name("every"), writer.name("rest"), writer.name("next")
         writer.choose(writer.all(again.mask), full, rest)
         writer.start(full)
+        self._keep_phis(again, None)
         writer.do(f"store i1 true, ptr {self._some[wait]}")
         for edge in edges:
             if edge.target in self._every and edge.target != wait:
@@ -202,7 +202,17 @@ class RegionExits:
         writer.go(after)
         writer.start(rest)
         self._slots.clear_mask(wait)
-        self.end_group([edge for edge in edges if edge.target != FAILED], mask, indices)
+        edges = [edge for edge in edges if edge.target != FAILED]
+        if writer.has_limit(again.mask):
+            # The last iteration of all lanes: none of them needs a mask.
+            some, none = writer.name("some"), writer.name("none")
+            writer.choose(writer.any(again.mask), some, none)
+            writer.start(none)
+            writer.do(f"store i1 false, ptr {self._every[wait]}")
+            self.end_group([edge for edge in edges if edge is not again], mask, indices)
+            writer.go(after)
+            writer.start(some)
+        self.end_group(edges, mask, indices)
         writer.go(after)
         writer.start(after)
 
@@ -216,14 +226,20 @@ class RegionExits:
     def _continue_at(self, edge: Edge) -> None:
         """Record that lanes of the group wait at a barrier, or start another iteration."""
         writer, wait = self._writer, edge.target
-        if wait in self._some:
-            bits = self._taken_bits(edge)
-            self._slots.add_to_mask(wait, bits)
-            some = writer.op(f"icmp ne i{writer.width} {bits}, 0")
-            self._add_flag("or", self._some[wait], some)
-            if wait in self._every:
-                every = writer.op(f"icmp eq i{writer.width} {bits}, -1")
-                self._add_flag("and", self._every[wait], every)
+        if wait in self._every and edge.taken == "true" and writer.has_limit(edge.mask):
+            full, rest, after = writer.name("every"), writer.name("rest"), writer.name("next")
+            some = writer.any(edge.mask)
+            writer.choose(writer.all(edge.mask), full, rest)
+            writer.start(full)
+            self._slots.add_to_mask(wait, "-1")
+            writer.do(f"store i1 true, ptr {self._some[wait]}")
+            writer.go(after)
+            writer.start(rest)
+            self._add_to_mask(edge)
+            writer.go(after)
+            writer.start(after)
+        elif wait in self._some:
+            some = self._add_to_mask(edge)
         elif self._has_choice:
             number = self._waits.index(wait)
             some = edge.taken
@@ -239,14 +255,29 @@ class RegionExits:
         if barrier.test is not None:
             self._count(barrier, edge)
 
+    def _add_to_mask(self, edge: Edge) -> str:
+        """Record the lanes that take an edge; return whether there are any."""
+        writer, wait = self._writer, edge.target
+        bits = self._taken_bits(edge)
+        self._slots.add_to_mask(wait, bits)
+        some = writer.op(f"icmp ne i{writer.width} {bits}, 0")
+        self._add_flag("or", self._some[wait], some)
+        if wait in self._every:
+            every = writer.op(f"icmp eq i{writer.width} {bits}, -1")
+            self._add_flag("and", self._every[wait], every)
+        return some
+
     def _add_flag(self, opcode: str, flag: str, value: str) -> None:
         old = self._writer.op(f"load i1, ptr {flag}")
         self._writer.do(f"store i1 {self._writer.op(f'{opcode} i1 {old}, {value}')}, ptr {flag}")
 
-    def _keep_phis(self, edge: Edge, mask: Mask) -> None:
-        """Keep the values that the next iteration of an interchanged loop starts with."""
+    def _keep_phis(self, edge: Edge, mask: Mask, some: str = "true") -> None:
+        """Keep the values that the next iteration of an interchanged loop starts with.
+
+        `some` is whether a lane takes the edge.
+        """
         for phi in self._thread.phis(edge.target):
-            self._slots.keep(iteration_name(phi.name), edge.incoming[phi.name], mask)
+            self._slots.keep(iteration_name(phi.name), edge.incoming[phi.name], mask, some)
 
     def _keep_late_phis(self, edge: Edge, some: str) -> None:
         """Keep these values; other lanes may wait with theirs if another loop leads to the place.
@@ -254,7 +285,7 @@ class RegionExits:
         `some` is whether a lane takes the edge.
         """
         if self._wait not in self._thread.interchanged or edge.target == self._wait:
-            self._keep_phis(edge, None)
+            self._keep_phis(edge, None, some)
             return
         writer = self._writer
         keep, after = writer.name("keep"), writer.name("kept")

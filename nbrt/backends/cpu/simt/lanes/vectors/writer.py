@@ -297,7 +297,10 @@ class LaneWriter:
         if mask.kind == "scalar":
             return mask.text
         if mask.kind == "below":
-            return self.op(f"icmp ne i64 {mask.text}, 0")
+            if mask.text not in self._limits:
+                return self.op(f"icmp ne i64 {mask.text}, 0")
+            sign, base, limit = self._limits[mask.text]
+            return self.op(f"icmp {sign}lt i64 {base}, {limit}")
         if mask.kind == "from":
             return self.op(f"icmp ne i64 {mask.text}, {self.width}")
         if mask.kind == "one":
@@ -318,6 +321,10 @@ class LaneWriter:
         if mask.kind == "from":
             return self.op(f"icmp eq i64 {mask.text}, 0")
         return self.op(f"icmp eq {self._bits} {self.bits(mask)}, -1")
+
+    def has_limit(self, mask: Mask) -> bool:
+        """Return whether a comparison of scalars tells if a mask is full or empty."""
+        return mask is None or (mask.kind == "below" and mask.text in self._limits)
 
     def _is_full(self, number: str) -> str:
         """Return whether a number of lanes is that of all lanes, as an ``i1``."""
