@@ -215,6 +215,8 @@ def test_short_runs_are_parts_of_the_draw(case, arrays):
     regions = [
         *((*numbers,) for numbers in REGIONS if numbers[1] <= longest),
         (1, 7, 900, 30, 9, 280),
+        (1, 7, 900, 30, 12, 364),
+        (3, 6, 900, 30, 12, 366),
         (3, 64, 130, 200, 68, 0),
         (2, 16, 1000, 1000, 8, 0),
         (1, longest, 3, 2, longest + 3, 2 * longest + 11),

@@ -156,7 +156,8 @@ def make_read_run(listed: bool, per_block: int) -> Callable[..., Any]:
 def make_blocks_of_run(per_block: int) -> Callable[..., Any]:
     """Return the device function ``(box)`` that bounds the number of blocks of a run of a box.
 
-    The bound is lower if all runs start at a block boundary.
+    The bound is exact if all runs start at the same place of a block: if both strides are whole
+    blocks, as those of columns are where the rows of the whole are.
 
     Parameters
     ----------
@@ -168,8 +169,8 @@ def make_blocks_of_run(per_block: int) -> Callable[..., Any]:
     @device_function
     def blocks_of(box: Any) -> Scalar:
         base, run, _, inner_stride, outer_stride = box
-        odd = (base | inner_stride | outer_stride) & last
-        return (run + (last if odd else 0) + last) >> shift
+        before = last if (inner_stride | outer_stride) & last else base & last
+        return (run + before + last) >> shift
 
     return blocks_of
 

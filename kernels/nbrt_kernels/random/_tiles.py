@@ -90,8 +90,7 @@ def tile_of(blocks: int) -> Callable[..., None]:
 def listed_tile(blocks: int) -> Callable[..., None]:
     """Return the device function ``(tile, numbers, n, key0, key1)`` that draws blocks by number.
 
-    It draws the first n blocks of each half of the tile: place q has block ``numbers[q] + q``, so
-    that the blocks of one run have equal numbers, which are stored as whole vectors.
+    It draws the first n blocks of each half of the tile: place q has block ``numbers[q]``.
 
     Parameters
     ----------
@@ -105,7 +104,7 @@ def listed_tile(blocks: int) -> Callable[..., None]:
         for i in range(n):
             q = np.uint64(i)
             k = q + half
-            v0, v1, u0, u1 = two_blocks(numbers[q] + q, numbers[k] + k, _FIRST_ATTEMPTS, key0, key1)
+            v0, v1, u0, u1 = two_blocks(numbers[q], numbers[k], _FIRST_ATTEMPTS, key0, key1)
             tile[_TWO * q] = v0
             tile[_TWO * q + _ONE] = v1
             tile[_TWO * k] = u0
@@ -173,7 +172,7 @@ def _nothing_rejected(
 
 @device_function
 def _listed(numbers: Array, offset: Scalar) -> Scalar:
-    return numbers[np.uint64(offset)] + np.uint64(offset)
+    return numbers[np.uint64(offset)]
 
 
 @device_function

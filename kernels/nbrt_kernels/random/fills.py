@@ -337,7 +337,7 @@ def _run_pieces(
             end = begin + touched
             near = block + np.uint64((first >> shift) - begin)
             for q in range(max(begin, 0), min(end, blocks)):
-                numbers[np.uint64(q)] = near
+                numbers[np.uint64(q)] = near + np.uint64(q)
             k += 1
             if k == box[2]:
                 k = 0

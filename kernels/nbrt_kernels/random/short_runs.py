@@ -122,13 +122,13 @@ def _make_number_blocks(per_block: int) -> Callable[..., None]:
             first = base + outer * outer_stride + k * inner_stride
             end = min(last, at + (inner_rows - k) * touched)
             while at < end:
-                near = block + np.uint64((first >> shift) - at)
+                near = block + np.uint64(first >> shift)
                 for i in range(_STEP):
-                    numbers[np.uint64(at + i)] = near
+                    numbers[np.uint64(at + i)] = near + np.uint64(i)
                 q = _STEP
                 while q < touched:
                     for i in range(_STEP):
-                        numbers[np.uint64(at + q + i)] = near
+                        numbers[np.uint64(at + q + i)] = near + np.uint64(q + i)
                     q += _STEP
                 at += touched
                 first += inner_stride
