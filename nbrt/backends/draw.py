@@ -47,7 +47,7 @@ class Draw(NamedTuple):
     memo : dict or None
         A cache for the backend's plan. Draws on one device that differ in seed and offset only
         share it. Under `REPEAT` a backend may keep a function of (queue, out, seed, offset) that
-        makes the draw again from another place, on any stream of the device.
+        makes the draw again from another place, on any stream of the device, into an aligned array.
     """
 
     distribution: str

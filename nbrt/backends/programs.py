@@ -128,10 +128,11 @@ class TypedPlan(Plan, Protocol):
     """A plan that can launch without looking up the types of the arguments."""
 
     def typed_launch(self, args: tuple[Any, ...]) -> Callable[..., bool] | None:
-        """Return a function of (queue, *arguments) that launches, or returns False.
+        """Return a function of (queue, first, second) that launches, or returns False.
 
-        Its arguments have the types of `args`, or are Python's numbers in their place; it does not
-        check them. None if each launch needs checks.
+        The launch has these arguments in place of the first two of `args`, of the same types or
+        with Python's numbers in the place of NumPy's; it does not check them. None if each launch
+        needs checks.
         """
         ...
 

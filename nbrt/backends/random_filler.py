@@ -30,22 +30,23 @@ def _keep_repeat(memo: dict[Any, Any], plan: Plan, fill: FillLaunch, args: tuple
     """
     if fill.target is not None or fill.part is not None:
         return
-    launch, arguments, uint64 = plan.launch, fill.arguments, np.uint64
-    typed = plan.typed_launch(args) if isinstance(plan, TypedPlan) else None
-    blocks, number_of_blocks = uint64(fill.skip_blocks), fill.skip_blocks
+    launch, uint64 = plan.launch, np.uint64
+    rest = (uint64(fill.skip_blocks), *fill.arguments)
 
     def repeat(queue: Queue, flat: Any, seed: int, offset: int) -> None:
-        state = seed, offset
-        # NumPy takes as long for a conversion as a small draw for its numbers. An array that is not
-        # aligned is of another type.
-        if (
-            typed is None
-            or not flat.flags.carray
-            or not typed(queue, flat, state, number_of_blocks, *arguments)
-        ):
-            launch(queue, flat, (uint64(seed), uint64(offset)), blocks, *arguments)
+        launch(queue, flat, (uint64(seed), uint64(offset)), *rest)
 
-    memo[REPEAT] = repeat
+    typed = plan.typed_launch(args) if isinstance(plan, TypedPlan) else None
+    if typed is None:
+        memo[REPEAT] = repeat
+        return
+
+    def repeat_typed(queue: Queue, flat: Any, seed: int, offset: int) -> None:
+        # NumPy takes as long for a conversion as a small draw for its numbers.
+        if not typed(queue, flat, (seed, offset)):
+            repeat(queue, flat, seed, offset)
+
+    memo[REPEAT] = repeat_typed
 
 
 class FillLaunch(Protocol):
@@ -183,7 +184,7 @@ class RandomFiller:
             plan.launch(queue, target, state, blocks, *fill.arguments)
         if self._repeats and memo is not None and REPEAT not in memo and len(planned) == 1:
             plan, fill = planned[0]
-            _keep_repeat(memo, plan, fill, (flat, state, _ZERO, *fill.arguments))
+            _keep_repeat(memo, plan, fill, (flat, state, blocks, *fill.arguments))
 
     def _plan(self, index: int, draw: Draw) -> list[tuple[Plan, FillLaunch]]:
         planned = []

@@ -90,22 +90,19 @@ class ArrayFiller:
         out: Array | None,
     ) -> Any:
         """Return an array of a distribution; see `BaseGenerator._draw`."""
-        has_arrays = False
-        for parameter in parameters:
-            if type(parameter) is not float and is_array(parameter):
-                has_arrays = True
         key: Hashable = None
         # The usual case of small draws first: an array of the kind of an earlier one.
-        if (
-            type(out) is np.ndarray
-            and out.dtype is dtype
-            and not has_arrays
-            and (size is None or (type(size) is int and out.shape == (size,)))
-        ):
-            key = (distribution, dtype, out.shape, parameters)
-            repeat = self._repeats.get(key)
-            if repeat is not None and repeat(out):
-                return out
+        if type(out) is np.ndarray and out.dtype is dtype:
+            shape = out.shape
+            if size is None or (type(size) is int and shape == (size,)):
+                key = (distribution, dtype, shape, parameters)
+                try:
+                    repeat = self._repeats.get(key)
+                except TypeError:  # arrays among the parameters have no hash
+                    repeat = None
+                if repeat is not None and repeat(out):
+                    return out
+        has_arrays = any(is_array(parameter) for parameter in parameters)
         if dtype.itemsize == 2 and dtype.kind in "fV" and distribution in SAMPLED:
             return self._draw_rounded(distribution, parameters, size, dtype, out)
         stream = current_stream(self.device)
@@ -127,7 +124,7 @@ class ArrayFiller:
                 self._fill_reordered(stream, plain, distribution, parameters, has_arrays)
             else:
                 self.fill(stream, plain, distribution, parameters, plain.shape)
-                if key is not None:
+                if key is not None and not has_arrays:
                     self._keep_repeat(key, stream, plain, distribution, parameters)
         except KeyboardInterrupt as error:
             __tracebackhide__ = True
@@ -150,10 +147,10 @@ class ArrayFiller:
         """
         plan = self.plan_cache.get((distribution, out.dtype, out.size, parameters))
         launch = None if plan is None or plan[2] is None else plan[2].get(REPEAT)
-        if key in self._repeats or launch is None or as_kernel_view(out) is not out:
+        if key in self._repeats or launch is None or out.dtype.kind in "bV":
             return
         assert plan is not None
-        words, device, position = plan[1], self.device, self.position
+        words, device, position, is_flat = plan[1], self.device, self.position, out.ndim == 1
         may_fill, index = stream.interface.may_fill, device.index
 
         def repeat(array: Array) -> bool:
@@ -161,13 +158,16 @@ class ArrayFiller:
             if not (
                 array.flags.carray
                 and stream.capture is None
-                and _is_unseen(stream)
+                # `_is_unseen`, without its call.
+                and not (commands.hooks and "draw" in commands.hooked_kinds)
+                and stream._lazy.is_ready
+                and stream.record_use is None
                 and may_fill(array, index)
             ):
                 return False
             before, after = position.reserve(words)
             try:
-                launch(stream.queue, array, *before)
+                launch(stream.queue, array if is_flat else array.reshape(-1), *before)
             except BaseException as error:
                 position.unreserve(before, after)
                 if isinstance(error, KeyboardInterrupt):
@@ -308,7 +308,7 @@ class ArrayFiller:
             return
         repeat = None if memo is None else memo.get(REPEAT)
         try:
-            if repeat is not None and _is_unseen(stream):
+            if repeat is not None and out.flags.carray and _is_unseen(stream):
                 repeat(stream.queue, as_kernel_view(out), *before)
                 return
             state = (*before, None, shape, position.number, memo)

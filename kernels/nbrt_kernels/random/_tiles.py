@@ -90,7 +90,8 @@ def tile_of(blocks: int) -> Callable[..., None]:
 def listed_tile(blocks: int) -> Callable[..., None]:
     """Return the device function ``(tile, numbers, n, key0, key1)`` that draws blocks by number.
 
-    It draws the first n blocks of each half of the tile: place q has block ``numbers[q]``.
+    It draws the first n blocks of each half of the tile: place q of a half has its number plus q.
+    So the blocks of one run have equal numbers, which are stored as whole vectors.
 
     Parameters
     ----------
@@ -104,7 +105,7 @@ def listed_tile(blocks: int) -> Callable[..., None]:
         for i in range(n):
             q = np.uint64(i)
             k = q + half
-            v0, v1, u0, u1 = two_blocks(numbers[q], numbers[k], _FIRST_ATTEMPTS, key0, key1)
+            v0, v1, u0, u1 = two_blocks(numbers[q] + q, numbers[k] + q, _FIRST_ATTEMPTS, key0, key1)
             tile[_TWO * q] = v0
             tile[_TWO * q + _ONE] = v1
             tile[_TWO * k] = u0
@@ -170,9 +171,13 @@ def _nothing_rejected(
     pass
 
 
-@device_function
-def _listed(numbers: Array, offset: Scalar) -> Scalar:
-    return numbers[np.uint64(offset)]
+@cache
+def _listed_in(half: int) -> Callable[..., Any]:
+    @device_function
+    def listed(numbers: Array, offset: Scalar) -> Scalar:
+        return numbers[np.uint64(offset)] + np.uint64(offset & (half - 1))
+
+    return listed
 
 
 @device_function
@@ -181,7 +186,7 @@ def _consecutive(first: Scalar, offset: Scalar) -> Scalar:
 
 
 @cache
-def make_redraw(rejects: bool, wide: bool, listed: bool) -> Callable[..., None]:
+def make_redraw(rejects: bool, wide: bool, half: int = 0) -> Callable[..., None]:
     """Return the device function ``(words, blocks, begin, end, key0, key1, span, threshold)``.
 
     It redraws the words ``begin <= j < end`` that would bias an integer in [0, span): attempt k of
@@ -193,11 +198,12 @@ def make_redraw(rejects: bool, wide: bool, listed: bool) -> Callable[..., None]:
         Whether words are rejected; if not, the function does nothing.
     wide : bool
         Whether words have 64 bits.
-    listed : bool
-        Whether `blocks` is an array as in `listed_tile`, not the first of consecutive blocks.
+    half : int
+        Half of the blocks of the tile where `blocks` are the numbers of `listed_tile`; 0 where it
+        is the first of consecutive blocks.
     """
     per_block = 2 if wide else 4
-    number = _listed if listed else _consecutive
+    number = _listed_in(half) if half else _consecutive
     remainder = remainder_64 if wide else remainder_32
     word: Any = np.uint64 if wide else np.uint32
     none = word(0)

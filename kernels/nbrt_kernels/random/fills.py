@@ -132,7 +132,7 @@ def fill(
     plan = FillPlan(standard, finish, pairs, wide, arrays, blocks)
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
     draw, transform, half, whole = tile_of(blocks), plan.transform, plan.half, plan.whole
-    put, put_part, redraw = plan.put, plan.put_part, make_redraw(rejects, wide, False)
+    put, put_part, redraw = plan.put, plan.put_part, make_redraw(rejects, wide)
 
     def fill_elements(out: Array, state: Array, skip: Scalar, a: Any, b: Any, c: Any) -> None:
         thread = cuda.grid(1)
@@ -268,7 +268,7 @@ def _whole_tile(plan: FillPlan, rejects: bool, wide: bool, blocks: int) -> Calla
     """Return the device function that stores all elements of consecutive blocks."""
     values, word, variate = 2 * blocks, plan.word, plan.variate
     draw, transform, put, whole = tile_of(blocks), plan.transform, plan.put, plan.whole
-    redraw, half = make_redraw(rejects, wide, False), plan.half
+    redraw, half = make_redraw(rejects, wide), plan.half
 
     @device_function
     def fill_whole(
@@ -290,7 +290,7 @@ def _part_of_block(
     """Return the device function that fills the elements of a run in a tile of one block."""
     size, word, variate = plan.size, plan.word, plan.variate
     draw, transform, put_part = tile_of(blocks), plan.transform, plan.put_part
-    redraw, half, whole = make_redraw(rejects, wide, False), plan.half, plan.whole
+    redraw, half, whole = make_redraw(rejects, wide), plan.half, plan.whole
 
     @device_function
     def fill_part(
@@ -317,7 +317,7 @@ def _run_pieces(
     """Return the device function that fills the parts of several runs in a tile."""
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
     per_block, transform, put = size // blocks, plan.transform, plan.put
-    draw, redraw = listed_tile(blocks), make_redraw(rejects, wide, True)
+    draw, redraw = listed_tile(blocks), make_redraw(rejects, wide, blocks // 2)
     half, whole, half_blocks = plan.half, plan.whole, np.int64(blocks // 2)
     shift = 1 if wide else 2
 
@@ -337,7 +337,7 @@ def _run_pieces(
             end = begin + touched
             near = block + np.uint64((first >> shift) - begin)
             for q in range(max(begin, 0), min(end, blocks)):
-                numbers[np.uint64(q)] = near + np.uint64(q)
+                numbers[np.uint64(q)] = near + np.uint64(half_blocks if q >= half_blocks else 0)
             k += 1
             if k == box[2]:
                 k = 0

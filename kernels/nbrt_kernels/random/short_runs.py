@@ -62,7 +62,7 @@ def fill_short_runs(
     """
     plan = FillPlan(standard, finish, pairs, wide, arrays, 2 * SHORT_BLOCKS)
     per_block, word, variate = plan.size // (2 * SHORT_BLOCKS), plan.word, plan.variate
-    transform, put, redraw = plan.transform, plan.put, make_redraw(rejects, wide, True)
+    transform, put, redraw = plan.transform, plan.put, make_redraw(rejects, wide, SHORT_BLOCKS)
     draw, blocks_of_run = listed_tile(2 * SHORT_BLOCKS), make_blocks_of_run(per_block)
     number_blocks, pack = _make_number_blocks(per_block), _make_pack(per_block)
     half_size = np.int64(plan.size // 2)
@@ -122,13 +122,13 @@ def _make_number_blocks(per_block: int) -> Callable[..., None]:
             first = base + outer * outer_stride + k * inner_stride
             end = min(last, at + (inner_rows - k) * touched)
             while at < end:
-                near = block + np.uint64(first >> shift)
+                near = block + np.uint64((first >> shift) - (at & (SHORT_BLOCKS - 1)))
                 for i in range(_STEP):
-                    numbers[np.uint64(at + i)] = near + np.uint64(i)
+                    numbers[np.uint64(at + i)] = near
                 q = _STEP
                 while q < touched:
                     for i in range(_STEP):
-                        numbers[np.uint64(at + q + i)] = near + np.uint64(q + i)
+                        numbers[np.uint64(at + q + i)] = near
                     q += _STEP
                 at += touched
                 first += inner_stride

@@ -333,7 +333,8 @@ class CpuPlan:
         """Return a launch for the types of an earlier one's arguments; see `typed_launches`."""
         if not self._is_short or not self._is_single or self._program.declared is not None:
             return None
-        return typed_launch(self._entry.prepare(args).entry_point, self.record, self._crash_text)
+        entry_point = self._entry.prepare(args).entry_point
+        return typed_launch(entry_point, self.record, self._crash_text, args[2:])
 
     def __call__(self, *args: Any) -> None:
         """Run all blocks now, in this thread and its helpers; raises as `launch`."""

@@ -11,6 +11,8 @@ import functools
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nbrt import config
 from nbrt.backends.cpu.crash import LAST_LAUNCH
 from nbrt.backends.cpu.interrupts import main_runner
@@ -26,9 +28,12 @@ __all__ = ["typed_launch"]
 
 
 def typed_launch(
-    entry_point: Callable[..., object], record: LaunchRecord, crash_text: bytes
+    entry_point: Callable[..., object],
+    record: LaunchRecord,
+    crash_text: bytes,
+    rest: tuple[Any, ...],
 ) -> Callable[..., bool]:
-    """Return a function of (queue, *arguments) that launches a plan of one block.
+    """Return a function of (queue, first, second) that launches a plan of one block.
 
     It launches on the default stream in the main thread, as `CpuPlan.launch` does; elsewhere it
     does nothing and returns False. Python's numbers may stand for those of NumPy, because the code
@@ -42,10 +47,14 @@ def typed_launch(
         The record of the plan's launches in the main thread.
     crash_text : bytes
         The line that names the kernel if the process crashes.
+    rest : tuple
+        The arguments after the second one.
     """
     native = functools.partial(entry_point, ctypes.addressof(record))
+    # Python's numbers are converted faster, and have the same values.
+    last = tuple(value.item() if isinstance(value, np.generic) else value for value in rest)
 
-    def launch(queue: Queue, *args: Any) -> bool:
+    def launch(queue: Queue, first: Any, second: Any) -> bool:
         if (
             type(queue) is not SynchronousQueue
             or get_ident() != main_runner.ident
@@ -59,7 +68,7 @@ def typed_launch(
             if not main_runner.is_watched:
                 main_runner.watch()
             try:
-                native(*args)
+                native(first, second, *last)
             except Exception as error:
                 record.note(error)
                 raise

@@ -134,3 +134,41 @@ def test_a_plan_keeps_no_array_alive() -> None:
     del out
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.parametrize("width", [1, 7, 33, 64])
+def test_columns_are_repeated_from_their_place(width: int) -> None:
+    whole = expected_uniforms(11, 4, 20 * 101).reshape(4, 20, 101)
+    shard = nbrt.Generator(11, device="cpu:0").shard((20, 101), (slice(None), slice(5, 5 + width)))
+    raw = np.empty(4 * 20 * width + 1, np.uint8)
+    misaligned = raw[1:].view(np.float32).reshape(20, width)
+    plain = np.zeros((20, width), np.float32)
+    outs = (plain, np.zeros_like(plain), misaligned, np.zeros((20, width), np.float32, "F"))
+    for out, row in zip(outs, whole, strict=True):
+        assert shard.random(None, np.float32, out) is out
+        assert np.array_equal(out, row[:, 5 : 5 + width])
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float64"])
+def test_arrays_of_two_dimensions_are_repeated(dtype: str) -> None:
+    high = 2 if dtype == "bool" else 1 << 40
+
+    def drawn(generator: nbrt.Generator, size: int | None, out: Any = None) -> Any:
+        if dtype == "float64":
+            return generator.standard_normal(size, dtype, out)
+        return generator.integers(0, high, size, dtype, out=out)
+
+    expected = drawn(nbrt.Generator(12, device="cpu:0"), 30).reshape(5, 6)
+    generator, out = nbrt.Generator(12, device="cpu:0"), np.zeros((5, 6), dtype)
+    for _ in range(3):
+        generator.set_offset(0)
+        assert np.array_equal(drawn(generator, None, out), expected)
+        out[...] = 0
+
+
+def test_parameters_may_be_arrays_after_a_draw_with_numbers() -> None:
+    generator, out = nbrt.Generator(13, device="cpu:0"), np.empty(16, np.float64)
+    first = generator.normal(1.0, 2.0, 16, out=out).copy()
+    generator.set_offset(0)
+    again = generator.normal(np.full(16, 1.0), np.full(16, 2.0), 16, out=out)
+    assert np.array_equal(first, again)
