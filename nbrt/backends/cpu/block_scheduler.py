@@ -4,6 +4,9 @@ A launch is a native function that claims blocks from a shared record until none
 the GIL. The calling thread always works on its launch, and idle helper threads join it. A launch
 never waits for a helper to become idle, so Python threads that launch at once do not block each
 other. Numba's threading layers are not used: one is not thread-safe, another kills forked children.
+
+Kernels share their launches in native code (`shared_launches`). `run_shared` is for work that calls
+Python, such as regions of graphs.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from nbrt.typing import Dim3
 
 __all__ = [
+    "PART_SIZE",
+    "SLOT_SIZE",
     "LaunchRecord",
     "chunk_size",
     "get_num_threads",
@@ -51,6 +56,13 @@ _CHUNKS_PER_THREAD = 16
 """Chunks for each thread: they balance blocks and cores of different speed."""
 
 
+SLOT_SIZE = 64
+"""Bytes of the memory of a helper thread; see `helpers.HelperSlot`."""
+
+PART_SIZE = 128
+"""Bytes of a part: processors load neighbouring cache lines together."""
+
+
 class LaunchRecord(ctypes.Structure):
     """State that the OS threads of one launch share; native code reads it by address."""
 
@@ -66,6 +78,19 @@ class LaunchRecord(ctypes.Structure):
         ("failed", ctypes.c_int32 * 6),
         ("activity", ctypes.c_int64),
         ("wait", ctypes.c_void_p),
+        ("share", ctypes.c_void_p),
+        ("helpers", ctypes.c_int64),
+        ("wakes", ctypes.c_int64),
+        ("slots", ctypes.c_int64),
+        ("parts", ctypes.c_int64),
+        ("part_count", ctypes.c_int64),
+        ("done", ctypes.c_void_p),
+        ("pending", ctypes.c_int64),
+        ("work_ns", ctypes.c_int64),
+        ("helper_failed", ctypes.c_int64),
+        ("call", ctypes.c_void_p),
+        ("entry", ctypes.c_void_p),
+        ("arguments", ctypes.c_void_p),
     )
 
     grid_x: int
@@ -76,7 +101,7 @@ class LaunchRecord(ctypes.Structure):
     chunk: int
     """Blocks claimed at a time; 0: the caller runs all blocks and ignores `next`."""
     next: int
-    """First block that is not claimed."""
+    """First block that is not claimed, if there are no parts."""
     shared: int
     """Bytes of dynamic shared memory for each block."""
     stop: int
@@ -87,6 +112,33 @@ class LaunchRecord(ctypes.Structure):
     """State that OS threads with resident blocks share (`resident.ll`); 0 before the first."""
     wait: int
     """Address of `waiting.wait`, which native code calls while no thread makes progress."""
+    share: int
+    """Address of the function that runs a launch in this thread and its helpers.
+
+    It takes addresses: of the record, of a function that calls an entry function with arguments
+    from memory, of this entry function, of the error's description, and of the arguments.
+    """
+    helpers: int
+    """Helper threads that may take part; 0 once they have been offered the launch."""
+    wakes: int
+    """Whether helpers that sleep are woken."""
+    slots: int
+    """Address of the slots of the helpers."""
+    parts: int
+    """Address of the parts of the blocks: the caller's, those of the helpers; 0: no parts.
+
+    Each is the first block that is not claimed, and the one behind the last, in `PART_SIZE` bytes.
+    """
+    part_count: int
+    """Number of parts."""
+    done: int
+    """Address of the lock that the last helper releases if the caller waits."""
+    pending: int
+    """Threads that take part in the launch, or may still do so."""
+    work_ns: int
+    """Nanoseconds that the threads have worked, all together."""
+    helper_failed: int
+    """Not 0 once the kernel has failed in a helper."""
 
     def __init__(self, *fields: int) -> None:
         super().__init__(*fields)

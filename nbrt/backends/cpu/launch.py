@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt import config
 from nbrt.backends.captures import Captures
-from nbrt.backends.cpu.block_scheduler import (
-    LaunchRecord,
-    chunk_size,
-    get_num_threads,
-    run_shared,
-)
+from nbrt.backends.cpu.block_scheduler import LaunchRecord, chunk_size, get_num_threads
 from nbrt.backends.cpu.brief_launches import BriefLaunches
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text, watch_for_crashes
 from nbrt.backends.cpu.interrupts import main_runner, run_stoppable, runners
 from nbrt.backends.cpu.launch_arguments import as_numpy, check_owners
 from nbrt.backends.cpu.queues import WorkerQueue
+from nbrt.backends.cpu.shared_launches import MIN_SHARED_NS, SharedLaunches
 from nbrt.backends.cpu.simt.code_options import CodeOptions
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
@@ -46,9 +42,6 @@ if TYPE_CHECKING:
     from nbrt.typing import Dim3
 
 __all__ = ["MIN_SHARED_NS", "CpuPlan", "CpuProgram"]
-
-MIN_SHARED_NS = 60_000
-"""Shorter launches run in the calling thread: waking a helper takes some tens of microseconds."""
 
 
 class CpuProgram:
@@ -207,6 +200,7 @@ class CpuPlan:
         "_index",
         "_is_short",
         "_is_single",
+        "_launches",
         "_native",
         "_program",
         "_total",
@@ -246,6 +240,7 @@ class CpuPlan:
 
             self._check = CheckedLaunch(native, program.function, grid, block, shared, check)
         self.brief = BriefLaunches(program, self, self._total, native, self._crash_text)
+        self._launches = SharedLaunches(native, self.new_record, self._total)
         self._expected_ns: float | None = None
         self._is_single = self._total == 1
         self._is_short = self._is_single and check is None
@@ -451,14 +446,8 @@ class CpuPlan:
             self._expect(elapsed * total)
             done, expected = 1, float(elapsed * (total - 1))
         if expected >= MIN_SHARED_NS:
-            chunk = chunk_size(total - done, expected)
             self.brief.expect_long()
-            # By processor time: waits for a core or the GIL would make a short launch look long. If
-            # helpers have run most blocks, it says too little; so the expectation falls by steps.
-            begin = time.thread_time_ns()
-            run_shared(self._entry, self.new_record(total, chunk, done), args)
-            elapsed = (time.thread_time_ns() - begin) * threads
-            self._expect(max(elapsed, expected / 4))
+            self._expect(self._launches.run(args, expected, done))
         elif done:
             self._timed(args, self.new_record(total, total, done))
         else:

@@ -10,9 +10,9 @@ import pytest
 from numba import cuda
 
 from helpers.cpu_graphs import Graph
-from nbrt.backends.cpu import block_scheduler, launch
+from nbrt.backends.cpu import block_scheduler, helpers, launch
 from nbrt.backends.cpu.block_scheduler import get_num_threads, set_num_threads
-from nbrt.backends.cpu.graphs import execution, helpers
+from nbrt.backends.cpu.graphs import execution
 from nbrt.backends.cpu.graphs.layout import Operation
 from nbrt.backends.graphs import ReplayValues
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -11,8 +15,9 @@ from numba import cuda
 
 import nbrt
 from helpers.clocks import HANG_TIMEOUT
-from nbrt.backends.cpu import block_scheduler, launch, spinning
+from nbrt.backends.cpu import block_scheduler, helpers, launch, shared_launches, spinning
 from nbrt.backends.cpu.block_scheduler import LaunchRecord, get_num_threads, run_shared
+from nbrt.backends.cpu.interrupts import main_runner
 from nbrt.backends.cpu.spinning import Signal
 
 ALWAYS = 10**15
@@ -58,9 +63,17 @@ def test_a_platform_without_the_native_wait_sleeps(monkeypatch: pytest.MonkeyPat
 def pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start with a new pool of helpers, and share all launches of several blocks by three."""
     monkeypatch.setattr(block_scheduler, "_pool", block_scheduler._WorkerPool())
+    _renew_helpers(monkeypatch)
     monkeypatch.setattr(launch, "MIN_SHARED_NS", 0)
+    monkeypatch.setattr(block_scheduler, "_MIN_CHUNK_NS", 1)
     monkeypatch.setattr(block_scheduler, "_num_threads", 3)
     assert get_num_threads() == 3
+
+
+def _renew_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewed = helpers._Helpers()
+    helpers._kept.append(renewed)  # its threads never end
+    monkeypatch.setattr(helpers, "_helpers", renewed)
 
 
 @nbrt.kernel
@@ -81,7 +94,7 @@ def divides(x: Any, by: Any) -> None:
 @pytest.mark.usefixtures("pool")
 @pytest.mark.parametrize("nanoseconds", [0, 20_000, 10**8])
 def test_launches_of_three_threads(monkeypatch: pytest.MonkeyPatch, nanoseconds: int) -> None:
-    monkeypatch.setattr(spinning, "SPIN_NS", nanoseconds)
+    monkeypatch.setattr(helpers, "SPIN_NS", nanoseconds)
     for size in (1, 33, 1000, 4097):
         x, out = np.arange(size, dtype=np.float64), np.zeros(size)
         for _ in range(10):
@@ -94,6 +107,119 @@ def test_launches_of_three_threads(monkeypatch: pytest.MonkeyPatch, nanoseconds:
         with pytest.raises(ZeroDivisionError) as caught:
             divides[-(-1000 // 32), 32](np.ones(32 * 32), np.resize(by, 1024))
         assert "in block (24, 0, 0), thread (9, 0, 0)" in caught.value.__notes__
+
+
+@nbrt.kernel
+def count(x: Any) -> None:
+    x[cuda.grid(1)] += 1
+
+
+@pytest.mark.usefixtures("pool")
+@pytest.mark.parametrize("wakes", [0, 1 << 60])
+def test_each_block_runs_once(monkeypatch: pytest.MonkeyPatch, wakes: int) -> None:
+    """For any number of threads, also of more threads than blocks, and of sleeping helpers."""
+    monkeypatch.setattr(shared_launches, "_MIN_WAKE_NS", wakes)
+    for threads in (2, 3, 5, 8):
+        monkeypatch.setattr(block_scheduler, "_num_threads", threads)
+        for blocks in (2, 3, 7, 64, 1001):
+            x, configured = np.zeros(blocks * 4), count[blocks, 4]
+            for _ in range(60):
+                configured(x)
+            assert (x == 60).all()
+
+
+@pytest.mark.usefixtures("pool")
+def test_threads_that_launch_at_once_share_the_helpers() -> None:
+    arrays = [np.zeros(129 * 4) for _ in range(5)]
+    configured = count[129, 4]
+    configured(arrays[0])
+
+    def launches(x: Any) -> None:
+        for _ in range(200):
+            configured(x)
+
+    threads = [threading.Thread(target=launches, args=(x,)) for x in arrays[1:]]
+    for thread in threads:
+        thread.start()
+    launches(arrays[0])
+    for thread in threads:
+        thread.join(HANG_TIMEOUT)
+    assert (arrays[0] == 201).all()
+    assert all((x == 200).all() for x in arrays[1:])
+
+
+@pytest.mark.usefixtures("pool")
+def test_every_thread_of_a_launch_may_fail() -> None:
+    for _ in range(50):
+        with pytest.raises(ZeroDivisionError) as caught:
+            divides[100, 8](np.ones(800), np.zeros(800))
+        assert len(caught.value.__notes__) == 1
+        assert not helpers._helpers.errors
+    x = np.ones(800)
+    divides[100, 8](x, np.full(800, 2.0))
+    assert (x == 0.5).all()
+
+
+@nbrt.kernel
+def count_then_wait(x: Any, turns: int) -> None:
+    total = 0.0
+    for turn in range(turns):
+        total = total * 0.5 + 1.0 / (turn + 1)
+    x[cuda.grid(1)] += 1 if total >= 0 else 0
+
+
+@pytest.mark.usefixtures("pool")
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
+def test_a_signal_handler_launches_the_plan_that_it_interrupts() -> None:
+    """The launch inside must not reset the blocks of the one around it."""
+    x, seen = np.zeros(64 * 4), np.zeros(64 * 4)
+    configured = count_then_wait[64, 4]
+    configured(x, 100)
+    configured(x, 100)
+    are_inside: list[bool] = []
+
+    def handler(_signal: int, _frame: object) -> None:
+        are_inside.append(main_runner.record is not None)
+        configured(seen, 1)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.2)
+    try:
+        launches = 2
+        while not any(are_inside):
+            configured(x, 1_000_000)
+            launches += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert (x == launches).all()
+    assert (seen == len(are_inside)).all()
+
+
+@pytest.mark.usefixtures("pool")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the processors of threads")
+def test_a_helper_leaves_the_processor_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) == 1:
+        pytest.skip("needs two processors")
+    monkeypatch.setattr(block_scheduler, "_num_threads", 2)
+    x, configured = np.zeros(64 * 4), count[64, 4]
+    configured(x)
+    configured(x)
+    slot = helpers._helpers.slots[0]
+    deadline = time.monotonic() + HANG_TIMEOUT
+    for cpu in allowed:
+        while not slot.thread:
+            configured(x)
+        os.sched_setaffinity(slot.thread, {cpu})
+        while os.sched_getaffinity(slot.thread) == {cpu}:
+            # The caller is sooner or later on this processor: there is no other one to run on.
+            os.sched_setaffinity(0, {cpu})
+            os.sched_setaffinity(0, allowed)
+            configured(x)
+            assert time.monotonic() < deadline
+        assert os.sched_getaffinity(slot.thread) == allowed - {cpu}
+    assert os.sched_getaffinity(0) == allowed
 
 
 class _Work:

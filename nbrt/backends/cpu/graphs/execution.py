@@ -14,15 +14,17 @@ from nbrt.backends.cpu.block_scheduler import get_num_threads, run_shared
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text_of_graph
 from nbrt.backends.cpu.graphs.chains import Chain, chains_of
 from nbrt.backends.cpu.graphs.flat_nodes import flat_nodes
-from nbrt.backends.cpu.graphs.helpers import helper_slots, take_error
 from nbrt.backends.cpu.graphs.instructions import assemble
-from nbrt.backends.cpu.graphs.layout import HELPER_FAILED, INSTRUCTION, Image, Operation, Status
-from nbrt.backends.cpu.graphs.native import raise_kernel_error, runners
+from nbrt.backends.cpu.graphs.layout import INSTRUCTION, Image, Operation, Status
+from nbrt.backends.cpu.graphs.native import runners
 from nbrt.backends.cpu.graphs.regions import Region, SharedRecord, new_state, regions, stages
+from nbrt.backends.cpu.helpers import helper_slots, share_address, take_error
 from nbrt.backends.cpu.interrupts import STOP, forget_tick, main_runner
 from nbrt.backends.cpu.interrupts import runners as thread_runners
 from nbrt.backends.cpu.launch import MIN_SHARED_NS, CpuPlan
+from nbrt.backends.cpu.native_code import raise_kernel_error
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
+from nbrt.backends.cpu.simt.stop_codes import HELPER_FAILED
 from nbrt.backends.graphs import ArrayView, host_array, with_arrays
 from nbrt.errors import KernelError
 
@@ -265,8 +267,8 @@ class Execution:
             if status:
                 self._raise(state, status)
         except BaseException as error:
-            if state.helper_failed:
-                take_error(state)  # of two exceptions, that of this thread is raised
+            if state.record.helper_failed:
+                take_error(state.record)  # of two exceptions, that of this thread is raised
             if isinstance(error, Exception):
                 self._explain(error, state)
             raise
@@ -274,7 +276,7 @@ class Execution:
     def _raise(self, state: ThreadState, status: int) -> None:
         """Raise the exception for a status; a stopped run raises none."""
         if status == Status.KERNEL and state.code == HELPER_FAILED:
-            error = take_error(state)
+            error = take_error(state.record)
             if error is not None:
                 try:
                     raise error
@@ -333,7 +335,9 @@ class Execution:
             row["operation"] = Operation.TIMED
 
     def _offer_slots(self, threads: int) -> None:
-        self._image.slots, self._image.slot_count = helper_slots(threads - 1)
+        image = self._image
+        image.slots, image.slot_count = helper_slots(threads - 1)
+        image.share = share_address()
 
     def _args(self, instruction: int) -> tuple[Any, ...]:
         assert self._values is not None

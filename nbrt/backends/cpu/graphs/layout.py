@@ -10,18 +10,13 @@ import numpy as np
 from nbrt.backends.cpu.block_scheduler import LaunchRecord
 
 __all__ = [
-    "HELPER_FAILED",
     "INSTRUCTION",
     "ChainTable",
-    "HelperSlot",
     "Image",
     "Operation",
     "Status",
     "ThreadState",
 ]
-
-HELPER_FAILED = -2147483640
-"""Code of a kernel that failed in a helper thread."""
 
 
 class Operation(IntEnum):
@@ -100,10 +95,6 @@ class ThreadState(ctypes.Structure):
         ("error", ctypes.c_void_p),
         ("code", ctypes.c_int64),
         ("failed_at", ctypes.c_int64),
-        ("offer", ctypes.c_void_p),
-        ("pending", ctypes.c_int64),
-        ("done", ctypes.c_void_p),
-        ("helper_failed", ctypes.c_int64),
     )
 
     record: LaunchRecord
@@ -114,38 +105,6 @@ class ThreadState(ctypes.Structure):
     """Status of the kernel that failed."""
     failed_at: int
     """Number of the instruction that failed."""
-    offer: int | None
-    """Address of the instruction whose launch the thread shares with helpers."""
-    pending: int
-    """Threads that take part in the launch, or may still do so."""
-    done: int
-    """Address of the lock that the last helper releases if the thread waits."""
-    helper_failed: int
-    """Not 0 once the kernel has failed in a helper."""
-
-
-class HelperSlot(ctypes.Structure):
-    """Memory of a helper thread that the threads that offer launches write."""
-
-    _fields_ = (
-        ("token", ctypes.c_int64),
-        ("wake", ctypes.c_void_p),
-        ("offering", ctypes.c_void_p),
-        ("helper_error", ctypes.c_void_p),
-        ("helper_code", ctypes.c_int64),
-        ("unused", ctypes.c_int64 * 3),  # a cache line for each
-    )
-
-    token: int
-    """0: idle; 2: at work; the address of a `ThreadState` plus 1: an offer of that thread."""
-    wake: int
-    """Address of the lock that is released to wake the helper."""
-    offering: int
-    """Address of the `ThreadState` whose launch failed here."""
-    helper_error: int | None
-    """Numba's description of the exception that the kernel raised here."""
-    helper_code: int
-    """Status of the kernel that failed here."""
 
 
 class ChainTable(ctypes.Structure):
@@ -198,6 +157,7 @@ class Image(ctypes.Structure):
         ("max_short_ns", ctypes.c_int64),
         ("slots", ctypes.c_void_p),
         ("slot_count", ctypes.c_int64),
+        ("share", ctypes.c_void_p),
     )
 
     instructions: int
@@ -210,3 +170,5 @@ class Image(ctypes.Structure):
     """Address of the slots of helper threads."""
     slot_count: int
     """Number of the slots to use."""
+    share: int | None
+    """As `LaunchRecord.share`."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from nbrt.backends.cpu.block_scheduler import LaunchRecord
 from nbrt.backends.cpu.graphs.chains import makespan, regions_of
-from nbrt.backends.cpu.graphs.helpers import NativeLock
 from nbrt.backends.cpu.graphs.layout import ChainTable, ThreadState
+from nbrt.backends.cpu.helpers import NativeLock
 from nbrt.backends.cpu.interrupts import STOP
 from nbrt.backends.cpu.waiting import wait_address
 
@@ -158,7 +158,7 @@ def new_state() -> ThreadState:
     """Return the state of a thread that runs instructions."""
     state = ThreadState()
     state.lock = NativeLock()  # lives as long as the state
-    state.done = state.lock.address
+    state.record.done = state.lock.address
     state.record.failed[0] = -1
     state.record.wait = wait_address()
     return state

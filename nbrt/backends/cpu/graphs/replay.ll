@@ -90,8 +90,8 @@ start:
   %instructions = load ptr, ptr %image
   %callback.at = getelementptr i8, ptr %image, i64 ${callback}
   %callback = load ptr, ptr %callback.at
-  %stop.at = getelementptr i8, ptr %thread, i64 ${stop}
-  %shared.at = getelementptr i8, ptr %thread, i64 ${shared}
+  %stop.at = getelementptr i8, ptr %thread, i64 ${record_stop}
+  %shared.at = getelementptr i8, ptr %thread, i64 ${record_shared}
   %error.at = getelementptr i8, ptr %thread, i64 ${error}
   %code.at = getelementptr i8, ptr %thread, i64 ${code}
   %failed.at = getelementptr i8, ptr %thread, i64 ${failed_at}
@@ -290,7 +290,7 @@ start:
   %firsts = load ptr, ptr %first.slot
   %followers.slot = getelementptr i8, ptr %table, i64 ${followers}
   %followers = load ptr, ptr %followers.slot
-  %stop.at = getelementptr i8, ptr %thread, i64 ${stop}
+  %stop.at = getelementptr i8, ptr %thread, i64 ${record_stop}
   %count = load i64, ptr %table
   br label %claim
 

@@ -18,6 +18,7 @@ __all__ = [
     "ATTEND",
     "CALLING_CONVENTION",
     "DEADLOCKED",
+    "HELPER_FAILED",
     "INTERRUPTED",
     "PYTHON_EXCEPTION",
     "RETURN_NONE",
@@ -37,6 +38,9 @@ DEADLOCKED = -2147483645
 
 WAIT_INTERRUPTED = -2147483644
 """Status of a block whose threads waited until a signal handler raised an exception."""
+
+HELPER_FAILED = -2147483640
+"""Status of a launch whose kernel failed in a helper thread."""
 
 PYTHON_EXCEPTION = -1
 """Numba's status of a function that has set a Python exception."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbrt.backends.cpu.block_scheduler import LaunchRecord
+from nbrt.backends.cpu.block_scheduler import PART_SIZE, SLOT_SIZE, LaunchRecord
 from nbrt.backends.cpu.simt.codegen.polled_library import emit_poll
 
 if TYPE_CHECKING:
@@ -106,6 +106,76 @@ def smaller(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
     return builder.select(builder.icmp_signed("<", left, right), left, right)
 
 
+class Claims:
+    """Emits claims of blocks: of the part of the thread first, then of the other parts.
+
+    A thread that has a part of the blocks to itself finds the data of the last launch in its cache,
+    and does not wait for the counter that another thread has written.
+
+    Parameters
+    ----------
+    entry : EntryBuilder
+        The entry function.
+    chunk : llvmlite value
+        Blocks claimed at a time.
+    """
+
+    def __init__(self, entry: EntryBuilder, chunk: ir.Value) -> None:
+        builder = self._builder = entry.builder
+        self._chunk, self._total = chunk, entry.load("total")
+        parts, count = entry.load("parts"), entry.load("part_count")
+        self._is_whole = builder.icmp_signed("==", parts, _I64(0))
+        single = builder.ptrtoint(entry.field("next"), _I64)
+        self._first_part = builder.select(self._is_whole, single, parts)
+        self._count = builder.select(self._is_whole, _I64(1), count)
+        # Each thread has another place for the description of an error; that of a helper is in its
+        # slot, whose number is that of its part. The caller's is in its frame.
+        error = builder.ptrtoint(builder.function.args[1], _I64)
+        slot = builder.udiv(builder.sub(error, entry.load("slots")), _I64(SLOT_SIZE))
+        number = builder.add(slot, _I64(1))
+        is_helper = builder.icmp_unsigned("<", slot, builder.sub(self._count, _I64(1)))
+        own = builder.select(is_helper, number, _I64(0))
+        self._part = cgutils.alloca_once_value(builder, own)
+        self._left = cgutils.alloca_once_value(builder, self._count)
+
+    def emit(self, first: ir.Value, last: ir.Value, done: ir.Block) -> None:
+        """Claim blocks, and store the first one and the one behind the last.
+
+        Parameters
+        ----------
+        first, last : llvmlite value
+            Addresses.
+        done : llvmlite block
+            Where to go if no block is left in any part.
+        """
+        builder = self._builder
+        look = builder.append_basic_block("part")
+        found = builder.append_basic_block("part.found")
+        empty = builder.append_basic_block("part.empty")
+        following = builder.append_basic_block("part.next")
+        builder.branch(look)
+        builder.position_at_end(look)
+        part = builder.load(self._part)
+        at = builder.add(self._first_part, builder.mul(part, _I64(PART_SIZE)))
+        counter = builder.inttoptr(at, _I64.as_pointer())
+        end = builder.load(builder.gep(counter, [_I64(1)]))
+        end = builder.select(self._is_whole, self._total, end)
+        start = builder.atomic_rmw("add", counter, self._chunk, "monotonic")
+        builder.cbranch(builder.icmp_signed("<", start, end), found, empty)
+        builder.position_at_end(empty)
+        left = builder.sub(builder.load(self._left), _I64(1))
+        builder.store(left, self._left)
+        builder.cbranch(builder.icmp_signed("==", left, _I64(0)), done, following)
+        builder.position_at_end(following)
+        more = builder.add(part, _I64(1))
+        is_last = builder.icmp_signed("==", more, self._count)
+        builder.store(builder.select(is_last, _I64(0), more), self._part)
+        builder.branch(look)
+        builder.position_at_end(found)
+        builder.store(start, first)
+        builder.store(smaller(builder, builder.add(start, self._chunk), end), last)
+
+
 class BlockLoops:
     """Emits the loops that claim blocks and run them."""
 
@@ -121,7 +191,9 @@ class BlockLoops:
         total, chunk = entry.load("total"), entry.load("chunk")
         whole = builder.icmp_signed("==", chunk, _I64(0))
         self._runner.emit_limits(grid)
+        claims = Claims(entry, chunk)
         claim = builder.append_basic_block("claim")
+        blocks = builder.append_basic_block("blocks")
         done = builder.append_basic_block("done")
         first = cgutils.alloca_once_value(builder, _I64(0))
         last = cgutils.alloca_once_value(builder, total)
@@ -129,11 +201,8 @@ class BlockLoops:
         builder.position_at_end(claim)
         emit_poll(builder, entry.field("stop"))
         with builder.if_then(builder.not_(whole)):
-            start = builder.atomic_rmw("add", entry.field("next"), chunk, "monotonic")
-            builder.store(start, first)
-            builder.store(smaller(builder, builder.add(start, chunk), total), last)
+            claims.emit(first, last, done)
         start, end = builder.load(first), builder.load(last)
-        blocks = builder.append_basic_block("blocks")
         builder.cbranch(builder.icmp_signed("<", start, end), blocks, done)
         builder.position_at_end(blocks)
         self._emit_range(grid, start, end)

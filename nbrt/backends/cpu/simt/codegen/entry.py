@@ -16,6 +16,7 @@ from numba.extending import intrinsic, models, register_model
 
 from nbrt.backends.cpu.simt.codegen.block_loops import BlockLoops, EntryBuilder
 from nbrt.backends.cpu.simt.codegen.lowering import Lowering
+from nbrt.backends.cpu.simt.codegen.shared_entry import emit_sharing
 from nbrt.backends.cpu.simt.codegen.thread_loops import ThreadLoops
 from nbrt.backends.cpu.simt.frontend.pipeline import (
     KernelBody,
@@ -78,7 +79,9 @@ def run_blocks(_typingctx: Any, loop: Any, launch: Any, *arguments: Any) -> Any:
         builder.function.attributes.add("noinline")
         values = cgutils.unpack_tuple(builder, args[2])
         record = builder.inttoptr(args[1], _I64.as_pointer())
-        loop.emit(EntryBuilder(context, builder, body, record, values), loop, limits)
+        entry = EntryBuilder(context, builder, body, record, values)
+        emit_sharing(entry)
+        loop.emit(entry, loop, limits)
         return context.get_dummy_value()
 
     return types.none(loop, launch, types.StarArgTuple(arguments)), codegen

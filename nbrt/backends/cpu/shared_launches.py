@@ -1,0 +1,100 @@
+"""`SharedLaunches`: launches of a plan that run in the calling thread and in idle helpers.
+
+The calling thread offers the launch in native code, without the GIL, and works on it itself. It
+never waits for a helper to become idle, so threads that launch at once do not block each other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from nbrt.backends.cpu.block_scheduler import chunk_size, get_num_threads
+from nbrt.backends.cpu.helpers import NativeLock, helper_slots, share_address, take_error
+from nbrt.backends.cpu.interrupts import main_runner, run_stoppable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.cpu.block_scheduler import LaunchRecord
+
+__all__ = ["MIN_SHARED_NS", "SharedLaunches"]
+
+MIN_SHARED_NS = 25_000
+"""Shorter launches run in the calling thread alone."""
+
+_MIN_WAKE_NS = 60_000
+"""Shorter launches wake no sleeping helper, unless they follow each other without a pause."""
+
+
+class SharedLaunches:
+    """Runs launches of a plan in several threads.
+
+    Parameters
+    ----------
+    entry : callable
+        The entry function: takes the address of a `LaunchRecord` and the kernel's arguments.
+    new_record : callable
+        Returns the record of a launch; takes the number of blocks, those claimed at a time, and the
+        first one.
+    total : int
+        Blocks of the grid.
+    """
+
+    __slots__ = ("_entry", "_new_record", "_total", "_unused")
+
+    def __init__(
+        self,
+        entry: Callable[..., object],
+        new_record: Callable[[int, int, int], LaunchRecord],
+        total: int,
+    ) -> None:
+        self._entry = entry
+        self._new_record = new_record
+        self._total = total
+        self._unused: list[LaunchRecord] = []
+
+    def run(self, args: tuple[Any, ...], expected_ns: float, first: int = 0) -> int:
+        """Run the blocks from `first` on; return the nanoseconds of all threads together.
+
+        Raises
+        ------
+        Exception
+            An exception of the kernel in any thread, with a note of the thread.
+        """
+        # The records of other threads are new, as cancelling a launch must end no later one.
+        is_main = get_ident() == main_runner.ident
+        record = self._unused.pop() if is_main and self._unused else self._new()
+        blocks = self._total - first
+        chunk = chunk_size(blocks, expected_ns)
+        record.next, record.chunk, record.activity = first, chunk, 0
+        record.wakes = expected_ns >= _MIN_WAKE_NS
+        helpers = min(get_num_threads(), -(-blocks // chunk)) - 1
+        record.slots, record.helpers = helper_slots(helpers)
+        error: BaseException | None = None
+        try:
+            run_stoppable(self._entry, ctypes.addressof(record), record, args)
+        except Exception as raised:
+            record.note(raised)
+            raise
+        finally:
+            # The exception of this thread is raised, if there are two.
+            if record.helper_failed:
+                error = take_error(record)
+            elif is_main and not record.stop:
+                self._unused.append(record)
+        if error is not None:
+            record.note(error)
+            try:
+                raise error
+            finally:
+                del error
+        return record.work_ns
+
+    def _new(self) -> LaunchRecord:
+        record = self._new_record(self._total, 1, 0)
+        record.lock = NativeLock()  # lives as long as the record
+        record.done = record.lock.address
+        record.share = share_address()
+        return record
