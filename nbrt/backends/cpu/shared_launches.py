@@ -42,7 +42,10 @@ class SharedLaunches:
         Blocks of the grid.
     """
 
-    __slots__ = ("_entry", "_new_record", "_total", "_unused")
+    __slots__ = (
+        "_chunk", "_entry", "_helpers", "_least", "_most", "_new_record", "_threads", "_total",
+        "_unused",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -54,6 +57,8 @@ class SharedLaunches:
         self._new_record = new_record
         self._total = total
         self._unused: list[LaunchRecord] = []
+        self._threads = self._chunk = self._helpers = 0
+        self._least = self._most = 0.0
 
     def run(self, args: tuple[Any, ...], expected_ns: float, first: int = 0) -> int:
         """Run the blocks from `first` on; return the nanoseconds of all threads together.
@@ -66,12 +71,12 @@ class SharedLaunches:
         # The records of other threads are new, as cancelling a launch must end no later one.
         is_main = get_ident() == main_runner.ident
         record = self._unused.pop() if is_main and self._unused else self._new()
-        blocks = self._total - first
-        chunk = chunk_size(blocks, expected_ns)
-        record.next, record.chunk, record.activity = first, chunk, 0
+        threads = get_num_threads()
+        if threads != self._threads or not self._least <= expected_ns <= self._most:
+            self._divide(threads, expected_ns)
+        record.next, record.chunk, record.activity = first, self._chunk, 0
         record.wakes = expected_ns >= _MIN_WAKE_NS
-        helpers = min(get_num_threads(), -(-blocks // chunk)) - 1
-        record.slots, record.helpers = helper_slots(helpers)
+        record.slots, record.helpers = helper_slots(self._helpers)
         error: BaseException | None = None
         try:
             run_stoppable(self._entry, ctypes.addressof(record), record, args)
@@ -91,6 +96,13 @@ class SharedLaunches:
             finally:
                 del error
         return record.work_ns
+
+    def _divide(self, threads: int, expected_ns: float) -> None:
+        """Decide on the chunks and helpers of launches of about the same time."""
+        self._threads = threads
+        self._least, self._most = 0.8 * expected_ns, 1.25 * expected_ns
+        self._chunk = chunk_size(self._total, expected_ns)
+        self._helpers = min(threads, -(-self._total // self._chunk)) - 1
 
     def _new(self) -> LaunchRecord:
         record = self._new_record(self._total, 1, 0)
