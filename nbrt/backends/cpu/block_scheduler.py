@@ -87,6 +87,7 @@ class LaunchRecord(ctypes.Structure):
         ("done", ctypes.c_void_p),
         ("pending", ctypes.c_int64),
         ("work_ns", ctypes.c_int64),
+        ("elapsed_ns", ctypes.c_int64),
         ("helper_failed", ctypes.c_int64),
         ("call", ctypes.c_void_p),
         ("entry", ctypes.c_void_p),
@@ -137,6 +138,8 @@ class LaunchRecord(ctypes.Structure):
     """Threads that take part in the launch, or may still do so."""
     work_ns: int
     """Nanoseconds that the threads have worked, all together."""
+    elapsed_ns: int
+    """Nanoseconds from the begin to the end of the launch."""
     helper_failed: int
     """Not 0 once the kernel has failed in a helper."""
 

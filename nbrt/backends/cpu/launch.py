@@ -445,7 +445,7 @@ class CpuPlan:
                 return
             self._expect(elapsed * total)
             done, expected = 1, float(elapsed * (total - 1))
-        if expected >= MIN_SHARED_NS:
+        if expected >= MIN_SHARED_NS and (done or not self._launches.is_paused(expected)):
             self.brief.expect_long()
             self._expect(self._launches.run(args, expected, done))
         elif done:

@@ -155,6 +155,7 @@ start:
   %failed.at = getelementptr i8, ptr %record, i64 ${helper_failed}
   %pending.at = getelementptr i8, ptr %record, i64 ${pending}
   %work.at = getelementptr i8, ptr %record, i64 ${work_ns}
+  %elapsed.at = getelementptr i8, ptr %record, i64 ${elapsed_ns}
   %stop.at = getelementptr i8, ptr %record, i64 ${stop}
   %done.at = getelementptr i8, ptr %record, i64 ${done}
   %done = load ptr, ptr %done.at
@@ -326,6 +327,8 @@ end:
   %seen = phi i32 [ 0, %leave ], [ %interrupted, %end.waited ]
   store i64 0, ptr %parts.at
   %end.ns = call i64 @clock()
+  %all.ns = sub i64 %end.ns, %begin
+  store i64 %all.ns, ptr %elapsed.at
   store atomic i64 %end.ns, ptr @latest monotonic, align 8
   switch i32 %own, label %return.own [ i32 0, label %fine i32 ${none_code}, label %fine ]
 return.own:

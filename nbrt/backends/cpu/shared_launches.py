@@ -28,6 +28,13 @@ _MIN_WAKE_NS = 60_000
 """Shorter launches wake no sleeping helper, unless they follow each other without a pause."""
 
 
+_MAX_PAUSED_NS = 2_000_000
+"""Longer launches are always shared: two threads also get more of a busy machine than one."""
+
+_PAUSE = 4
+"""Time of launches in one thread, over the time that a shared launch has lost."""
+
+
 class SharedLaunches:
     """Runs launches of a plan in several threads.
 
@@ -43,8 +50,8 @@ class SharedLaunches:
     """
 
     __slots__ = (
-        "_chunk", "_entry", "_helpers", "_least", "_most", "_new_record", "_threads", "_total",
-        "_unused",
+        "_chunk", "_entry", "_helpers", "_least", "_most", "_new_record", "_paused_ns", "_threads",
+        "_total", "_unused",
     )  # fmt: skip
 
     def __init__(
@@ -58,10 +65,22 @@ class SharedLaunches:
         self._total = total
         self._unused: list[LaunchRecord] = []
         self._threads = self._chunk = self._helpers = 0
-        self._least = self._most = 0.0
+        self._least = self._most = self._paused_ns = 0.0
 
-    def run(self, args: tuple[Any, ...], expected_ns: float, first: int = 0) -> int:
-        """Run the blocks from `first` on; return the nanoseconds of all threads together.
+    def is_paused(self, expected_ns: float) -> bool:
+        """Return whether a launch shall run in one thread, and count it.
+
+        If other programs use the processors, the system may take a helper's processor in the middle
+        of a block, for milliseconds. After a short launch that took longer than in one thread, the
+        next ones are not shared: launches lose a quarter of their time at most.
+        """
+        if self._paused_ns <= 0:
+            return False
+        self._paused_ns -= expected_ns
+        return True
+
+    def run(self, args: tuple[Any, ...], expected_ns: float, first: int = 0) -> float:
+        """Run the blocks from `first` on; return the nanoseconds to expect for the next launch.
 
         Raises
         ------
@@ -95,7 +114,11 @@ class SharedLaunches:
                 raise error
             finally:
                 del error
-        return record.work_ns
+        lost = record.elapsed_ns - expected_ns
+        if lost > 0 and expected_ns < _MAX_PAUSED_NS:
+            self._paused_ns = _PAUSE * lost
+        # By the clock, which also runs while another program has the processor.
+        return min(record.work_ns, 2 * expected_ns)
 
     def _divide(self, threads: int, expected_ns: float) -> None:
         """Decide on the chunks and helpers of launches of about the same time."""

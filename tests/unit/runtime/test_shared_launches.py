@@ -18,6 +18,7 @@ from helpers.clocks import HANG_TIMEOUT
 from nbrt.backends.cpu import block_scheduler, helpers, launch, shared_launches, spinning
 from nbrt.backends.cpu.block_scheduler import LaunchRecord, get_num_threads, run_shared
 from nbrt.backends.cpu.interrupts import main_runner
+from nbrt.backends.cpu.shared_launches import SharedLaunches
 from nbrt.backends.cpu.spinning import Signal
 
 ALWAYS = 10**15
@@ -65,6 +66,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_scheduler, "_pool", block_scheduler._WorkerPool())
     _renew_helpers(monkeypatch)
     monkeypatch.setattr(launch, "MIN_SHARED_NS", 0)
+    monkeypatch.setattr(shared_launches, "_PAUSE", 0)
     monkeypatch.setattr(block_scheduler, "_MIN_CHUNK_NS", 1)
     monkeypatch.setattr(block_scheduler, "_num_threads", 3)
     assert get_num_threads() == 3
@@ -220,6 +222,32 @@ def test_a_helper_leaves_the_processor_of_the_caller(monkeypatch: pytest.MonkeyP
             assert time.monotonic() < deadline
         assert os.sched_getaffinity(slot.thread) == allowed - {cpu}
     assert os.sched_getaffinity(0) == allowed
+
+
+@pytest.mark.usefixtures("pool")
+@pytest.mark.parametrize(
+    ("expected", "elapsed", "pauses"),
+    [(100_000, 400_000, 12), (100_000, 99_000, 0), (50_000_000, 90_000_000, 0)],
+)
+def test_launches_after_one_that_lost_time_are_not_shared(
+    monkeypatch: pytest.MonkeyPatch, expected: int, elapsed: int, pauses: int
+) -> None:
+    """The time lost, 300 µs in the first case, is a quarter of that of the launches behind it."""
+    monkeypatch.setattr(shared_launches, "_PAUSE", 4)
+    records = []
+
+    def entry(address: int) -> None:
+        record = LaunchRecord.from_address(address)
+        record.elapsed_ns, record.work_ns = elapsed, 5 * expected
+        records.append(record)
+
+    launches = SharedLaunches(entry, lambda *counts: LaunchRecord(8, 1, 1, *counts, 0), 8)
+    assert not launches.is_paused(expected)
+    assert launches.run((), expected) == 2 * expected
+    assert [launches.is_paused(expected) for _ in range(20)] == [True] * pauses + [False] * (
+        20 - pauses
+    )
+    assert len(records) == 1
 
 
 class _Work:
