@@ -23,6 +23,12 @@ __all__ = [
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
 
+_STATE = ir.ArrayType(_I64, 5)
+"""What a thread knows of its claims: the fields below."""
+
+_CALLS, _PART, _LEFT, _FIRST, _LAST = range(5)
+"""Not 0 after the first claim; the part to look at and the parts left; the blocks claimed last."""
+
 
 class EntryBuilder(NamedTuple):
     """Builds an entry function: emits instructions that use its kernel and its `LaunchRecord`.
@@ -116,64 +122,97 @@ class Claims:
     ----------
     entry : EntryBuilder
         The entry function.
-    chunk : llvmlite value
-        Blocks claimed at a time.
     """
 
-    def __init__(self, entry: EntryBuilder, chunk: ir.Value) -> None:
-        builder = self._builder = entry.builder
-        self._chunk, self._total = chunk, entry.load("total")
-        parts, count = entry.load("parts"), entry.load("part_count")
-        self._is_whole = builder.icmp_signed("==", parts, _I64(0))
-        single = builder.ptrtoint(entry.field("next"), _I64)
-        self._first_part = builder.select(self._is_whole, single, parts)
-        self._count = builder.select(self._is_whole, _I64(1), count)
-        # Each thread has another place for the description of an error; that of a helper is in its
-        # slot, whose number is that of its part. The caller's is in its frame.
+    def __init__(self, entry: EntryBuilder) -> None:
+        self._entry = entry
+        self._state = cgutils.alloca_once(entry.builder, _STATE, zfill=True)
+        # A separate function: LLVM takes a quarter more time for loops around its branches.
+        self._function = self._define(entry.builder.function)
+
+    def emit(self) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """Claim blocks; return whether there were any, the first one, and that behind the last."""
+        builder = self._entry.builder
         error = builder.ptrtoint(builder.function.args[1], _I64)
-        slot = builder.udiv(builder.sub(error, entry.load("slots")), _I64(SLOT_SIZE))
-        number = builder.add(slot, _I64(1))
-        is_helper = builder.icmp_unsigned("<", slot, builder.sub(self._count, _I64(1)))
-        own = builder.select(is_helper, number, _I64(0))
-        self._part = cgutils.alloca_once_value(builder, own)
-        self._left = cgutils.alloca_once_value(builder, self._count)
+        found = builder.call(self._function, [self._entry.record, error, self._state])
+        return (
+            found,
+            self._load(builder, self._state, _FIRST),
+            self._load(builder, self._state, _LAST),
+        )
 
-    def emit(self, first: ir.Value, last: ir.Value, done: ir.Block) -> None:
-        """Claim blocks, and store the first one and the one behind the last.
+    @staticmethod
+    def _load(builder: ir.IRBuilder, state: ir.Value, field: int) -> ir.Value:
+        return builder.load(cgutils.gep_inbounds(builder, state, 0, field))
 
-        Parameters
-        ----------
-        first, last : llvmlite value
-            Addresses.
-        done : llvmlite block
-            Where to go if no block is left in any part.
-        """
-        builder = self._builder
+    @staticmethod
+    def _store(builder: ir.IRBuilder, state: ir.Value, field: int, value: ir.Value) -> None:
+        builder.store(value, cgutils.gep_inbounds(builder, state, 0, field))
+
+    def _define(self, caller: ir.Function) -> ir.Function:
+        kind = ir.FunctionType(ir.IntType(1), [_I64.as_pointer(), _I64, _STATE.as_pointer()])
+        function = ir.Function(caller.module, kind, f"{caller.name}.claim")
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        function.attributes.add("optnone")  # it takes no time when it runs
+        record, error, state = function.args
+        builder = ir.IRBuilder(function.append_basic_block())
+        entry = self._entry._replace(builder=builder, record=record)
+        total, chunk = entry.load("total"), entry.load("chunk")
+        is_first = builder.icmp_signed("==", self._load(builder, state, _CALLS), _I64(0))
+        self._store(builder, state, _CALLS, _I64(1))
+        with builder.if_then(builder.icmp_signed("==", chunk, _I64(0))):
+            self._store(builder, state, _FIRST, _I64(0))
+            self._store(builder, state, _LAST, total)
+            builder.ret(is_first)
+        parts, count = entry.load("parts"), entry.load("part_count")
+        is_single = builder.icmp_signed("==", parts, _I64(0))
+        parts = builder.select(is_single, builder.ptrtoint(entry.field("next"), _I64), parts)
+        count = builder.select(is_single, _I64(1), count)
+        with builder.if_then(is_first):
+            self._store(builder, state, _PART, _own_part(entry, error, count))
+            self._store(builder, state, _LEFT, count)
         look = builder.append_basic_block("part")
         found = builder.append_basic_block("part.found")
         empty = builder.append_basic_block("part.empty")
         following = builder.append_basic_block("part.next")
+        none = builder.append_basic_block("none")
         builder.branch(look)
         builder.position_at_end(look)
-        part = builder.load(self._part)
-        at = builder.add(self._first_part, builder.mul(part, _I64(PART_SIZE)))
+        part = self._load(builder, state, _PART)
+        at = builder.add(parts, builder.mul(part, _I64(PART_SIZE)))
         counter = builder.inttoptr(at, _I64.as_pointer())
-        end = builder.load(builder.gep(counter, [_I64(1)]))
-        end = builder.select(self._is_whole, self._total, end)
-        start = builder.atomic_rmw("add", counter, self._chunk, "monotonic")
+        end = builder.select(is_single, total, builder.load(builder.gep(counter, [_I64(1)])))
+        start = builder.atomic_rmw("add", counter, chunk, "monotonic")
         builder.cbranch(builder.icmp_signed("<", start, end), found, empty)
         builder.position_at_end(empty)
-        left = builder.sub(builder.load(self._left), _I64(1))
-        builder.store(left, self._left)
-        builder.cbranch(builder.icmp_signed("==", left, _I64(0)), done, following)
+        left = builder.sub(self._load(builder, state, _LEFT), _I64(1))
+        self._store(builder, state, _LEFT, left)
+        builder.cbranch(builder.icmp_signed("==", left, _I64(0)), none, following)
         builder.position_at_end(following)
         more = builder.add(part, _I64(1))
-        is_last = builder.icmp_signed("==", more, self._count)
-        builder.store(builder.select(is_last, _I64(0), more), self._part)
+        is_last = builder.icmp_signed("==", more, count)
+        self._store(builder, state, _PART, builder.select(is_last, _I64(0), more))
         builder.branch(look)
         builder.position_at_end(found)
-        builder.store(start, first)
-        builder.store(smaller(builder, builder.add(start, self._chunk), end), last)
+        self._store(builder, state, _FIRST, start)
+        self._store(builder, state, _LAST, smaller(builder, builder.add(start, chunk), end))
+        builder.ret(ir.IntType(1)(1))
+        builder.position_at_end(none)
+        builder.ret(ir.IntType(1)(0))
+        return function
+
+
+def _own_part(entry: EntryBuilder, error: ir.Value, count: ir.Value) -> ir.Value:
+    """Return the number of the part of this thread.
+
+    Each thread has another place for the description of an error; that of a helper is in its slot,
+    whose number is that of its part. The caller's is in its frame.
+    """
+    builder = entry.builder
+    slot = builder.udiv(builder.sub(error, entry.load("slots")), _I64(SLOT_SIZE))
+    is_helper = builder.icmp_unsigned("<", slot, builder.sub(count, _I64(1)))
+    return builder.select(is_helper, builder.add(slot, _I64(1)), _I64(0))
 
 
 class BlockLoops:
@@ -188,25 +227,19 @@ class BlockLoops:
         """Emit everything."""
         entry, builder = self._entry, self._builder
         grid = entry.load_grid()
-        total, chunk = entry.load("total"), entry.load("chunk")
-        whole = builder.icmp_signed("==", chunk, _I64(0))
         self._runner.emit_limits(grid)
-        claims = Claims(entry, chunk)
+        claims = Claims(entry)
         claim = builder.append_basic_block("claim")
         blocks = builder.append_basic_block("blocks")
         done = builder.append_basic_block("done")
-        first = cgutils.alloca_once_value(builder, _I64(0))
-        last = cgutils.alloca_once_value(builder, total)
         builder.branch(claim)
         builder.position_at_end(claim)
         emit_poll(builder, entry.field("stop"))
-        with builder.if_then(builder.not_(whole)):
-            claims.emit(first, last, done)
-        start, end = builder.load(first), builder.load(last)
-        builder.cbranch(builder.icmp_signed("<", start, end), blocks, done)
+        is_found, start, end = claims.emit()
+        builder.cbranch(is_found, blocks, done)
         builder.position_at_end(blocks)
         self._emit_range(grid, start, end)
-        builder.cbranch(whole, done, claim)
+        builder.branch(claim)
         builder.position_at_end(done)
 
     def _emit_range(self, grid: list[ir.Value], start: ir.Value, end: ir.Value) -> None:

@@ -59,6 +59,8 @@ def _caller(function: ir.Function) -> ir.Function:
     kind = ir.FunctionType(_I32, [_I8P, _I8P, _I64, _I8P])
     caller = ir.Function(function.module, kind, f"{function.name}.call")
     caller.linkage = "internal"
+    caller.attributes.add("noinline")
+    caller.attributes.add("optnone")  # it is called once in a launch
     builder = ir.IRBuilder(caller.append_basic_block())
     result, error, _, *values = function.args
     _, error_at, record, arguments = caller.args
