@@ -171,16 +171,21 @@ def _make_normals(words: Words) -> DeviceFunction:
     @device_function
     def normals(first: Array, second: Array, xs: Array, n: Scalar) -> None:
         radii = cuda.local.array(TILE_ELEMENTS, xs.dtype)
-        for j in range(n):
-            i = np.uint64(j)
-            k = second_half(i)
-            radii[i], radii[k] = radius(first[i]), radius(first[k])
-        for j in range(n):
-            i = np.uint64(j)
-            k = second_half(i)
-            x = radii[i] * cosine(first[i], second[i])
-            y = radii[k] * cosine(first[k], second[k])
-            xs[i], xs[k] = x, y
+        # Four at a time, of which each waits for its polynomials; n is a whole number of vectors.
+        part = n // 2
+        for j in range(part):
+            i, i2 = np.uint64(j), np.uint64(j + part)
+            k, k2 = second_half(i), second_half(i2)
+            x, y = radius(first[i]), radius(first[k])
+            x2, y2 = radius(first[i2]), radius(first[k2])
+            radii[i], radii[k], radii[i2], radii[k2] = x, y, x2, y2
+        for j in range(part):
+            i, i2 = np.uint64(j), np.uint64(j + part)
+            k, k2 = second_half(i), second_half(i2)
+            x, y = cosine(first[i], second[i]), cosine(first[k], second[k])
+            x2, y2 = cosine(first[i2], second[i2]), cosine(first[k2], second[k2])
+            xs[i], xs[k] = x * radii[i], y * radii[k]
+            xs[i2], xs[k2] = x2 * radii[i2], y2 * radii[k2]
 
     return normals
 

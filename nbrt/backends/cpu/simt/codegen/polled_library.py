@@ -15,8 +15,9 @@ from numba.core.compiler import CompilerBase
 from numba.core.compiler_machinery import LoweringPass, register_pass
 
 from nbrt.backends.cpu.simt.frontend.passes import CheckLegality, kernel_passes
+from nbrt.backends.cpu.simt.llvm.chains import may_have_chains, with_chains_in_turns
 from nbrt.backends.cpu.simt.llvm.polls import add_polls
-from nbrt.backends.cpu.simt.llvm.vector_operations import with_fewer_instructions
+from nbrt.backends.cpu.simt.llvm.vector_operations import has_only_avx2, with_fewer_instructions
 from nbrt.backends.cpu.simt.processor import processor
 from nbrt.backends.cpu.simt.stop_codes import (
     ATTEND,
@@ -145,11 +146,17 @@ class _PolledLibrary(KernelLibrary):
     offset: int
     _codegen: Any
     _final_module: Any
+    _keeps_order = False
+    """Whether LLVM must not reorder the instructions again."""
 
     def _optimize_final_module(self) -> None:
         super()._optimize_final_module()
         self._sink_instructions()
-        text = with_fewer_instructions(str(self._final_module), processor().features)
+        features = processor().features
+        text = str(self._final_module)
+        if has_only_avx2(features) and may_have_chains(text):
+            text = self._in_turns() or text
+        text = with_fewer_instructions(text, features)
         text = with_polls(text, self.launch, self.offset)
         name = self._final_module.name
         self._final_module = llvm.parse_assembly(text)
@@ -161,11 +168,34 @@ class _PolledLibrary(KernelLibrary):
         LLVM's pipeline moves those that one block uses. A mask of lanes is written before the
         branches that skip the code for some lanes, and several blocks of this code use it.
         """
-        options = llvm.create_pipeline_tuning_options(2)
-        builder = llvm.create_pass_builder(self._codegen._tm, options)
         passes = llvm.create_new_module_pass_manager()
         passes.add_sinking_pass()
-        passes.run(self._final_module, builder)
+        self._run(passes)
+
+    def _in_turns(self) -> str | None:
+        """Return the module with chains of operations in turns; None if it has none."""
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_instruction_namer_pass()
+        self._run(passes)
+        text = with_chains_in_turns(str(self._final_module))
+        self._keeps_order = text is not None
+        return text
+
+    def _run(self, passes: Any) -> None:
+        options = llvm.create_pipeline_tuning_options(2)
+        passes.run(self._final_module, llvm.create_pass_builder(self._codegen._tm, options))
+
+    def _finalize_specific(self) -> None:
+        if not self._keeps_order:
+            super()._finalize_specific()
+            return
+        # An option of the process: code that another thread compiles meanwhile keeps its order,
+        # too, and computes the same.
+        llvm.set_option("nbrt", "-enable-misched=false")
+        try:
+            super()._finalize_specific()
+        finally:
+            llvm.set_option("nbrt", "-enable-misched=true")
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["with_fewer_instructions"]
+__all__ = ["has_only_avx2", "with_fewer_instructions"]
 
 _BITS_2_52 = "0x4330000000000000"
 """The bits of 2**52, which is also how LLVM writes the number."""
@@ -47,6 +47,12 @@ _INTERLEAVED = re.compile(
 )
 
 
+def has_only_avx2(features: str) -> bool:
+    """Return whether a processor has AVX2 and no AVX-512, by its features as LLVM has them."""
+    known = set(features.split(","))
+    return "+avx2" in known and "+avx512vl" not in known
+
+
 def with_fewer_instructions(text: str, features: str) -> str:
     """Return a module with such operations replaced, if the processor is one with AVX2 only.
 
@@ -57,8 +63,7 @@ def with_fewer_instructions(text: str, features: str) -> str:
     features : str
         The processor's features, as LLVM has them.
     """
-    known = set(features.split(","))
-    if "+avx2" not in known or "+avx512vl" in known:
+    if not has_only_avx2(features):
         return text
     rewrites: tuple[tuple[re.Pattern[str], Callable[..., list[str]]], ...] = (
         (_COUNT, _count),
