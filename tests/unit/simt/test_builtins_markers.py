@@ -217,7 +217,7 @@ def test_functions_made_from_one_text_have_an_array_each() -> None:
         ("cuda.local.array(0, numba.int32)", "at least one element"),
         ("cuda.shared.array(4, numba.int32, alignment=24)", "power of two"),
         ("cuda.local.array(4, numba.int32, alignment=4)", "multiple of 8"),
-        ("cuda.shared.array(4, 5)", "not a data type"),
+        ("cuda.shared.array(4, 5)", "expected a data type"),
     ],
 )
 def test_arrays_that_cannot_be_are_refused(call: str, message: str) -> None:

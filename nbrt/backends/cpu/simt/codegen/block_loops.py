@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "CLAIM_SUFFIX",
     "BlockLoops",
     "BlockRunner",
     "EntryBuilder",
@@ -28,6 +29,10 @@ _STATE = ir.ArrayType(_I64, 5)
 
 _CALLS, _PART, _LEFT, _FIRST, _LAST = range(5)
 """Not 0 after the first claim; the part to look at and the parts left; the blocks claimed last."""
+
+
+CLAIM_SUFFIX = ".claim"
+"""End of the symbol of the function that claims blocks for an entry function."""
 
 
 class EntryBuilder(NamedTuple):
@@ -151,7 +156,7 @@ class Claims:
 
     def _define(self, caller: ir.Function) -> ir.Function:
         kind = ir.FunctionType(ir.IntType(1), [_I64.as_pointer(), _I64, _STATE.as_pointer()])
-        function = ir.Function(caller.module, kind, f"{caller.name}.claim")
+        function = ir.Function(caller.module, kind, f"{caller.name}{CLAIM_SUFFIX}")
         function.linkage = "internal"
         function.attributes.add("noinline")
         function.attributes.add("optnone")  # it takes no time when it runs

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.simt.code_options import CodeOptions
+from nbrt.backends.cpu.simt.codegen.block_loops import CLAIM_SUFFIX
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.llvm.text import FunctionText
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
@@ -93,7 +94,7 @@ class CpuCode:
         )
 
 
-_FUNCTION = re.compile(r"^define [^\n]*\{[^\n]*\n(.*?)^\}", re.M | re.S)
+_FUNCTION = re.compile(r"^define ([^(\n]*)[^\n]*\{[^\n]*\n(.*?)^\}", re.M | re.S)
 _VECTOR = re.compile(r"<(\d+) x ([\w.]+)>")
 _CALL = re.compile(r"\bcall\b[^@\n]*@\"?([\w$.]+)")
 _LOOP_METADATA = re.compile(r"!llvm\.loop (!\d+)")
@@ -102,9 +103,9 @@ _VECTORISED = '!"llvm.loop.isvectorized"'
 
 
 def innermost_loops(module: str) -> tuple[Loop, ...]:
-    """Return the loops without inner loops, in the order of the text.
+    """Return the kernel's loops without inner loops, in the order of the text.
 
-    Loops for the remainder of a vector loop are left out.
+    Loops for the remainder of a vector loop are left out, and those that claim blocks.
 
     Parameters
     ----------
@@ -114,7 +115,9 @@ def innermost_loops(module: str) -> tuple[Loop, ...]:
     innermost: list[Loop] = []
     nodes = dict(_NODE.findall(module))
     for match in _FUNCTION.finditer(module):
-        function = FunctionText(match[1].splitlines())
+        if match[1].rstrip('"').endswith(CLAIM_SUFFIX):
+            continue
+        function = FunctionText(match[2].splitlines())
         loops = function.loops()
         for label in function.blocks:
             if label not in loops or any(h in loops[label].blocks for h in loops if h != label):
