@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbrt.backends.cpu.block_scheduler import chunk_size, get_num_threads
 from nbrt.backends.cpu.helpers import NativeLock, helper_slots, share_address, take_error
@@ -35,6 +35,28 @@ _PAUSE = 4
 """Time of launches in one thread, over the time that a shared launch has lost."""
 
 
+class _Division(NamedTuple):
+    """How launches of about the same time are divided; one value, as several threads launch.
+
+    Attributes
+    ----------
+    threads : int
+        Threads at most, from the settings.
+    least, most : float
+        Nanoseconds of the launches.
+    chunk : int
+        Blocks claimed at a time.
+    helpers : int
+        Helper threads that may take part.
+    """
+
+    threads: int
+    least: float
+    most: float
+    chunk: int
+    helpers: int
+
+
 class SharedLaunches:
     """Runs launches of a plan in several threads.
 
@@ -50,8 +72,7 @@ class SharedLaunches:
     """
 
     __slots__ = (
-        "_chunk", "_entry", "_helpers", "_least", "_most", "_new_record", "_paused_ns", "_threads",
-        "_total", "_unused",
+        "_division", "_entry", "_new_record", "_paused_ns", "_total", "_unused",
     )  # fmt: skip
 
     def __init__(
@@ -64,8 +85,8 @@ class SharedLaunches:
         self._new_record = new_record
         self._total = total
         self._unused: list[LaunchRecord] = []
-        self._threads = self._chunk = self._helpers = 0
-        self._least = self._most = self._paused_ns = 0.0
+        self._division = _Division(0, 0.0, 0.0, 0, 0)
+        self._paused_ns = 0.0
 
     def is_paused(self, expected_ns: float) -> bool:
         """Return whether a launch shall run in one thread, and count it.
@@ -90,12 +111,12 @@ class SharedLaunches:
         # The records of other threads are new, as cancelling a launch must end no later one.
         is_main = get_ident() == main_runner.ident
         record = self._unused.pop() if is_main and self._unused else self._new()
-        threads = get_num_threads()
-        if threads != self._threads or not self._least <= expected_ns <= self._most:
-            self._divide(threads, expected_ns)
-        record.next, record.chunk, record.activity = first, self._chunk, 0
+        threads, division = get_num_threads(), self._division
+        if threads != division.threads or not division.least <= expected_ns <= division.most:
+            division = self._division = self._divided(threads, expected_ns)
+        record.next, record.chunk, record.activity = first, division.chunk, 0
         record.wakes = expected_ns >= _MIN_WAKE_NS
-        record.slots, record.helpers = helper_slots(self._helpers)
+        record.slots, record.helpers = helper_slots(division.helpers)
         error: BaseException | None = None
         try:
             run_stoppable(self._entry, ctypes.addressof(record), record, args)
@@ -120,12 +141,11 @@ class SharedLaunches:
         # By the clock, which also runs while another program has the processor.
         return min(record.work_ns, 2 * expected_ns)
 
-    def _divide(self, threads: int, expected_ns: float) -> None:
+    def _divided(self, threads: int, expected_ns: float) -> _Division:
         """Decide on the chunks and helpers of launches of about the same time."""
-        self._threads = threads
-        self._least, self._most = 0.8 * expected_ns, 1.25 * expected_ns
-        self._chunk = chunk_size(self._total, expected_ns)
-        self._helpers = min(threads, -(-self._total // self._chunk)) - 1
+        chunk = chunk_size(self._total, expected_ns)
+        helpers = min(threads, -(-self._total // chunk)) - 1
+        return _Division(threads, 0.8 * expected_ns, 1.25 * expected_ns, chunk, helpers)
 
     def _new(self) -> LaunchRecord:
         record = self._new_record(self._total, 1, 0)

@@ -250,6 +250,27 @@ def test_launches_after_one_that_lost_time_are_not_shared(
     assert len(records) == 1
 
 
+@pytest.mark.usefixtures("pool")
+def test_a_launch_begins_while_another_decides_on_its_chunks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chunks, asked = list[int](), list[int]()
+
+    def entry(address: int) -> None:
+        chunks.append(LaunchRecord.from_address(address).chunk)
+
+    def decide(total: int, nanoseconds: float) -> int:
+        asked.append(total)
+        if len(asked) == 1:
+            launches.run((), nanoseconds)
+        return 3
+
+    monkeypatch.setattr(shared_launches, "chunk_size", decide)
+    launches = SharedLaunches(entry, lambda *counts: LaunchRecord(8, 1, 1, *counts, 0), 8)
+    launches.run((), 100_000.0)
+    assert chunks == [3, 3]
+
+
 class _Work:
     """Stands in for an entry function: the helper stays until its release."""
 
