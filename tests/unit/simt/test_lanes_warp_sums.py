@@ -242,3 +242,42 @@ def test_layer_norm(columns: int, kind: str, block: int) -> None:
     _run(layer_norm, 5, block, out, x, weight, bias, epsilon)
     expected = layer_norm_reference(x, weight, bias, epsilon)
     np.testing.assert_allclose(out, expected, atol=1e-5 if kind == "float32" else 1e-12)
+
+
+_OTHERS = [
+    "first[0] + first[1] + t",
+    "x[t] + first[0] + first[1]",
+    "x[t] + first[0] + first[1] + t",
+    "(x[t] + first[0]) + (first[1] + x[63 - t])",
+    "first[0] + x[t] * x[t] + first[1] - x[0]",
+    "first[0] + second[1] + first[1] + x[t] + second[0]",
+    "first[0] + t + first[1] + second[0] * t",
+]
+
+
+@KINDS
+@pytest.mark.parametrize("expression", _OTHERS)
+def test_values_of_each_thread_are_added_to_sums(kind: str, expression: str) -> None:
+    source = f"""
+def kernel(out, x):
+    first = cuda.shared.array(2, typ)
+    second = cuda.shared.array(2, typ)
+    t = cuda.threadIdx.x
+    value, other = add(x[t]), add(x[63 - t] * x[t])
+    if cuda.laneid == 0:
+        first[t // 32] = value
+        second[t // 32] = other
+    cuda.syncthreads()
+    out[t] = {expression}
+"""
+    space: dict[str, Any] = {"cuda": cuda, "typ": TYPES[kind], "add": _warp_sum}
+    exec(source, space)
+    x = RNG.integers(-50, 50, 64).astype(kind)  # exact in any order
+    products = x[::-1] * x
+    names = {"t": np.arange(64), "first": [x[:32].sum(), x[32:].sum()], "x": x}
+    names["second"] = [products[:32].sum(), products[32:].sum()]
+    expected = eval(expression, names).astype(kind)
+    for fast in (True, False):
+        out = np.zeros(64, kind)
+        _run(space["kernel"], 1, 64, out, x, fast=fast)
+        np.testing.assert_array_equal(out, expected)

@@ -57,18 +57,17 @@ class WarpSums:
         writer.do(f"store <{count} x {kind}> {text}, ptr {at}, align {VECTOR_BYTES}")
 
     def _total(self, item: Instruction, operands: list[Value]) -> Value:
-        """Add vectors, then their lanes, then other values.
+        """Add vectors, and then their lanes.
 
         The additions of vectors have no flags: LLVM would make one chain of the pairs.
         """
-        writer, kind, (sums, vectors, *rest) = self._writer, item.type, operands
+        writer, kind, (sums, vectors, *addresses) = self._writer, item.type, operands
         writer.notes[SUMS_NOTE] = None
         count = VECTOR_BYTES // size_of(kind)
         whole = f"<{count} x {kind}>"
-        addresses = [value.text for value in rest if value.type == "ptr"]
         texts = []
         for address in addresses:
-            at = self._vector_at(kind, address, sums, vectors)
+            at = self._vector_at(kind, address.text, sums, vectors)
             texts.append(writer.op(f"load {whole}, ptr {at}, align {VECTOR_BYTES}"))
         while len(texts) > 1:
             pairs = zip(texts[::2], texts[1::2], strict=False)
@@ -80,9 +79,6 @@ class WarpSums:
         else:
             symbol = f"llvm.vector.reduce.fadd.v{count}{_SUFFIXES[kind]}"
             total = writer.call(kind, symbol, [f"{kind} -0.0", *arguments], item.flags)
-        for value in rest:
-            if value.type != "ptr":
-                total = self._added(item.flags, kind, total, value.text)
         return Value(kind, "scalar", total)
 
     def _added(self, flags: str, kind: str, left: str, right: str) -> str:

@@ -117,11 +117,12 @@ def _keep_sums_at(site: str, number: int, thread: SplitThread, index: str) -> No
         address = store.operands[1]
         finder.replace(store, placeholders.SUM_KEEP, [address, *arrays, lanes], summed.flags)
     loads = {load.name: load.operands[0] for load in sums.loads}
-    for root in roots.values():
+    for at, root in enumerate(roots.values()):
         inner, leaves = finder.additions(root)
         addresses = [loads[leaf.text] for leaf in leaves if leaf.text in loads]
         others = [leaf for leaf in leaves if leaf.text not in loads]
-        finder.replace(root, placeholders.SUM_TOTAL, [*arrays, *addresses, *others], root.flags)
+        total = f"%nbrt.sums.{number}.total.{at}"
+        finder.add_total(root, total, [*arrays, *addresses], others)
         finder.remove({*inner, *(leaf.text for leaf in leaves if leaf.text in loads)})
 
 
@@ -299,6 +300,22 @@ class _Finder:
         instructions = self._homes[id(item)].instructions
         call = replace(item, opcode="call", operands=operands, flags=flags, detail=marker, text="")
         instructions[instructions.index(item)] = call
+
+    def add_total(
+        self, root: Instruction, name: str, operands: list[Operand], others: list[Operand]
+    ) -> None:
+        """Put the total of sums in the place of an addition, and then add the other values."""
+        instructions, kind = self._homes[id(root)].instructions, root.type
+        flags = root.flags if root.opcode == "fadd" else ""  # as integers may overflow elsewhere
+        names = [*(f"{name}.{count}" for count in range(len(others))), root.name]
+        marker = placeholders.SUM_TOTAL
+        made = [Instruction(names[0], "call", kind, operands, flags, marker, line=root.line)]
+        for before, after, other in zip(names, names[1:], others, strict=False):
+            pair = [Operand(kind, before), other]
+            text = f"{root.opcode} {flags} {kind} {before}, {other.text}"
+            made.append(replace(root, name=after, operands=pair, flags=flags, text=text))
+        at = instructions.index(root)
+        instructions[at : at + 1] = made
 
     def remove(self, names: set[str]) -> None:
         """Remove instructions without uses."""
