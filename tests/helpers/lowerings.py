@@ -70,7 +70,10 @@ _codes: dict[Any, CpuCode] = {}
 
 
 def code_of(kernel: Callable[..., Any], block: Any, *args: Any) -> CpuCode:
-    """Return the code of a kernel, compiled once for sizes that follow one another."""
+    """Return the code of a kernel, compiled once for sizes that follow one another.
+
+    Not for tests that change the compiler between two calls.
+    """
     key = kernel, dim3(block), tuple(map(typeof, args))
     if key not in _codes:
         _codes.clear()

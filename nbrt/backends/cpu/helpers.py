@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt.backends.cpu.block_scheduler import PART_SIZE, SLOT_SIZE, LaunchRecord
 from nbrt.backends.cpu.interrupts import STOP
-from nbrt.backends.cpu.native_code import PAUSE, compiled, platform_code, raise_kernel_error
-from nbrt.backends.cpu.simt.stop_codes import (
-    ATTEND,
-    CALLING_CONVENTION,
-    HELPER_FAILED,
-    INTERRUPTED,
-    RETURN_NONE,
-    STOPPED,
-    attend_module,
+from nbrt.backends.cpu.native_code import (
+    PAUSE,
+    compiled,
+    offsets,
+    raise_kernel_error,
+    template_names,
 )
+from nbrt.backends.cpu.simt.stop_codes import HELPER_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,25 +182,14 @@ class _Functions(NamedTuple):
 @functools.cache
 def _functions() -> _Functions:
     """Return the native functions, compiled on the first call."""
-    names: dict[str, object] = {
-        name: getattr(structure, name).offset
-        for structure in (HelperSlot, LaunchRecord)
-        for name, _ in structure._fields_
-    }
+    names = template_names() | offsets(HelperSlot, LaunchRecord)
     names |= {
-        "convention": CALLING_CONVENTION,
-        "attend": ATTEND,
-        "stopped_code": STOPPED,
-        "interrupted_code": INTERRUPTED,
-        "none_code": RETURN_NONE,
         "helper_failed_code": HELPER_FAILED,
         "stop_word": STOP,
         "slot_size": SLOT_SIZE,
         "part_size": PART_SIZE,
         "wait_us": _WAIT_US,
         "pause": PAUSE,
-        "platform": platform_code(),
-        "attend_module": attend_module(""),
     }
     placement = _LINUX_PLACEMENT if sys.platform == "linux" else _NO_PLACEMENT
     names["placement"] = Template(placement).substitute(names)

@@ -15,11 +15,19 @@ from numba.core import types
 from numba.core.compiler_lock import global_compiler_lock
 
 from nbrt.backends.cpu.simt.processor import processor
+from nbrt.backends.cpu.simt.stop_codes import (
+    ATTEND,
+    CALLING_CONVENTION,
+    INTERRUPTED,
+    RETURN_NONE,
+    STOPPED,
+    attend_module,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["PAUSE", "compiled", "platform_code", "raise_kernel_error"]
+__all__ = ["PAUSE", "compiled", "offsets", "raise_kernel_error", "template_names"]
 
 _IS_X86 = platform.machine() in ("x86_64", "AMD64")
 
@@ -70,7 +78,29 @@ _kept: list[object] = []
 """Objects that hold machine code, kept for the life of the process."""
 
 
-def platform_code() -> str:
+def offsets(*structures: type[ctypes.Structure], prefix: str = "") -> dict[str, object]:
+    """Return the offsets of the fields of structures, by name behind a prefix."""
+    return {
+        f"{prefix}{name}": getattr(structure, name).offset
+        for structure in structures
+        for name, *_ in structure._fields_
+    }
+
+
+def template_names() -> dict[str, object]:
+    """Return what all templates of LLVM IR may name: codes of status, and code of the platform."""
+    return {
+        "convention": CALLING_CONVENTION,
+        "attend": ATTEND,
+        "stopped_code": STOPPED,
+        "interrupted_code": INTERRUPTED,
+        "none_code": RETURN_NONE,
+        "platform": _platform_code(),
+        "attend_module": attend_module(""),
+    }
+
+
+def _platform_code() -> str:
     """Return LLVM IR of ``i64 @clock()``, in nanoseconds, ``void @wait()``, and of `PAUSE`."""
     windows = sys.platform == "win32"
     clock = _WINDOWS if windows else _POSIX.format(clock=time.CLOCK_MONOTONIC)

@@ -137,8 +137,9 @@ define internal void @end.launch(ptr %record) {
 }
 
 ; Run a launch in this thread and in helpers that are idle. A helper that was last seen on the
-; processor of this thread must leave it: the system may keep both there for seconds. Sleeping helpers are woken if the record
-; asks for it, or if the last shared launch of the process has just ended.
+; processor of this thread must leave it: the system may keep both there for seconds. Sleeping
+; helpers are woken if the record asks for it, or if the last shared launch of the process has just
+; ended.
 define i32 @nbrt_share(ptr %record, ptr %call, ptr %entry, ptr %error.at, ptr %arguments) {
 start:
   %helpers.at = getelementptr i8, ptr %record, i64 ${helpers}

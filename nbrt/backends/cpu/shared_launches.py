@@ -27,7 +27,6 @@ MIN_SHARED_NS = 25_000
 _MIN_WAKE_NS = 60_000
 """Shorter launches wake no sleeping helper, unless they follow each other without a pause."""
 
-
 _MAX_PAUSED_NS = 2_000_000
 """Longer launches are always shared: two threads also get more of a busy machine than one."""
 
@@ -71,9 +70,7 @@ class SharedLaunches:
         Blocks of the grid.
     """
 
-    __slots__ = (
-        "_division", "_entry", "_new_record", "_paused_ns", "_total", "_unused",
-    )  # fmt: skip
+    __slots__ = ("_division", "_entry", "_new_record", "_paused_ns", "_total", "_unused")
 
     def __init__(
         self,

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt.backends.cpu.block_scheduler import LaunchRecord
 from nbrt.backends.cpu.graphs.layout import ChainTable, Image, Operation, Status, ThreadState
-from nbrt.backends.cpu.native_code import compiled, platform_code
-from nbrt.backends.cpu.simt.stop_codes import (
-    ATTEND,
-    CALLING_CONVENTION,
-    INTERRUPTED,
-    RETURN_NONE,
-    STOPPED,
-    attend_module,
-)
+from nbrt.backends.cpu.native_code import compiled, offsets, template_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,19 +38,8 @@ def runners() -> Runners:
     """Return the native functions, compiled on the first call."""
     names: dict[str, object] = {each.name: each.value for each in Operation}
     names |= {f"{each.name}_STATUS": each.value for each in Status}
-    for structure in (ThreadState, ChainTable, Image):
-        names |= {name: getattr(structure, name).offset for name, _ in structure._fields_}
-    names |= {
-        "convention": CALLING_CONVENTION,
-        "attend": ATTEND,
-        "stopped_code": STOPPED,
-        "interrupted_code": INTERRUPTED,
-        "none_code": RETURN_NONE,
-        "platform": platform_code(),
-        "attend_module": attend_module(""),
-    }
-    for name, _ in LaunchRecord._fields_:
-        names[f"record_{name}"] = getattr(LaunchRecord, name).offset
+    names |= template_names() | offsets(ThreadState, ChainTable, Image)
+    names |= offsets(LaunchRecord, prefix="record_")
     folder = Path(__file__).parent
     parts = [(folder / name).read_text(encoding="utf-8") for name in ("replay.ll", "shared.ll")]
     source = Template("\n".join(parts))

@@ -14,8 +14,8 @@ __all__ = ["CodeOptions", "fast_math_of_caller"]
 def fast_math_of_caller() -> tuple[str, ...]:
     """Return the flags of fast mathematics of the function that compiles, or none.
 
-    Numba compiles what a function calls with these flags if it has none, and keeps the
-    code. So there must be one dispatcher of a called function for each set of flags.
+    Numba compiles a called function that has no flags with those of the caller, and later callers
+    get the same code. So there must be one dispatcher of the function for each set of flags.
     """
     from numba.core.targetconfig import ConfigStack  # programs with compiled code do not import it
 

@@ -28,8 +28,8 @@ i32 lane)``                               ``xor``; N is 32 or 64, other types ar
                                           ``lanes/analysis/warp_sums.py`` emits these three
 ``void @nbrt.sums.keep(ptr at, ptr sums,  store partial sums of a warp in `vectors`, where the
 ptr vectors, T lanes)``                   sum would be in `sums`
-``T @nbrt.sums.total(ptr sums,            the total of the sums at addresses, and of other values
-ptr vectors, ptr..., T...)``
+``T @nbrt.sums.total(ptr sums,            the total of the sums at addresses in `sums`
+ptr vectors, ptr...)``
 ========================================  ======================================================
 """
 

@@ -30,7 +30,6 @@ _STATE = ir.ArrayType(_I64, 5)
 _CALLS, _PART, _LEFT, _FIRST, _LAST = range(5)
 """Not 0 after the first claim; the part to look at and the parts left; the blocks claimed last."""
 
-
 CLAIM_SUFFIX = ".claim"
 """End of the symbol of the function that claims blocks for an entry function."""
 

@@ -28,8 +28,8 @@ _MIN_LINES = 100
 _MAX_CHAINS = 8
 """More chains, as in a product of matrices, keep a processor busy, and need all registers."""
 
-_MAX_LIVE = 80
-"""Values that are used later, at one place: those beyond the registers are stored and loaded."""
+_MAX_LIVE_VALUES = 80
+"""Values that are live at one place: those that find no register are stored and loaded again."""
 
 _STEP = "@llvm.fma.v"
 _LABEL = re.compile(r'^("[^"]*"|[-\w$.]+):')
@@ -109,13 +109,16 @@ def _in_turns(body: list[str]) -> list[str] | None:
         return None
     # The sort is stable: instructions that are ready together keep their order.
     order = sorted(range(len(rest)), key=ready.__getitem__)
-    if _most_live(order, operands) > _MAX_LIVE:
+    if _max_live_values(order, operands) > _MAX_LIVE_VALUES:
         return None
     return [*body[:first], *(rest[place] for place in order)]
 
 
-def _most_live(order: list[int], operands: list[set[int]]) -> int:
-    """Return the largest number of values that are used later, in an order of instructions."""
+def _max_live_values(order: list[int], operands: list[set[int]]) -> int:
+    """Return the maximum number of values that are live at one place of an order of instructions.
+
+    A value is live from its definition to its last use.
+    """
     last = {operand: time for time, place in enumerate(order) for operand in operands[place]}
     ends = [0] * len(order)
     for time in last.values():
