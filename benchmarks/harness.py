@@ -17,9 +17,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Contender", "Measurement", "Options", "absent", "each", "measure"]
+__all__ = [
+    "Contender",
+    "Measurement",
+    "Options",
+    "absent",
+    "each",
+    "measure",
+    "wait_for_other_threads",
+]
 
 _MAX_CALLS = 1 << 22
+# Linux may add the time of a running thread only at its tick, every 4 or 10 ms.
+_NAP = 0.025
+_MAX_NAPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +156,19 @@ def each(call: Callable[[], object]) -> Callable[[int], None]:
 def absent(name: str, reason: str) -> Contender:
     """Return a contender that cannot run here; it is listed with its reason."""
     return Contender(name, None, note=reason)
+
+
+def wait_for_other_threads() -> None:
+    """Wait until the other threads of this process sleep, half a second at most.
+
+    OpenBLAS's and OpenMP's threads turn in a loop for up to 0.2 s after their work, so that what is
+    measured next on several cores has a core less.
+    """
+    for _ in range(_MAX_NAPS):
+        start = time.process_time()
+        time.sleep(_NAP)
+        if time.process_time() - start < _NAP / 20:
+            return
 
 
 def measure(

@@ -14,7 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from benchmarks.environment import run_pinned
-from benchmarks.harness import Contender, Measurement, Options, each, measure
+from benchmarks.harness import (
+    Contender,
+    Measurement,
+    Options,
+    each,
+    measure,
+    wait_for_other_threads,
+)
 from benchmarks.report import Report, Table, Target, run
 
 _SIZES = (512, 1024)
@@ -44,7 +51,11 @@ def worker(cores: int, quick: bool, *names: str) -> dict[str, list[Measurement]]
         np.testing.assert_allclose(out, linalg.matmul_reference(a, b), rtol=1e-5)
         contenders = [
             Contender("nbrt", each(lambda out=out, a=a, b=b, k=launch: k(out, a, b))),
-            Contender("OpenBLAS", each(lambda c=blas, a=a, b=b: np.matmul(a, b, out=c))),
+            Contender(
+                "OpenBLAS",
+                each(lambda c=blas, a=a, b=b: np.matmul(a, b, out=c)),
+                wait_for_other_threads if cores > 1 else None,
+            ),
         ]
         if cores > 1:
             contenders += _bare_threads(cores)

@@ -95,7 +95,7 @@ def _checked(form: Form, problem: Problem) -> Contender:
         problem.check(form.name, form.out)
     except Exception as error:  # noqa: BLE001
         return absent(form.name, _brief(error))
-    return Contender(form.name, each(form.call), note=form.note)
+    return Contender(form.name, each(form.call), form.settle, form.note)
 
 
 def _brief(error: Exception) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.harness import absent
+from benchmarks.harness import absent, wait_for_other_threads
 from benchmarks.peers import find, find_taichi, opencl_devices
 
 if TYPE_CHECKING:
@@ -35,12 +35,15 @@ class Form:
         Where the result is found afterwards.
     note : str
         What a reader must know of this row.
+    settle : callable or None
+        Called off the clock, before the next row is measured.
     """
 
     name: str
     call: Callable[[], object]
     out: Any
     note: str = ""
+    settle: Callable[[], object] | None = None
 
 
 Forms = "Iterator[Form | Contender]"
@@ -52,7 +55,8 @@ _FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
 def numpy_forms(work: Work, problem: Problem, cores: int) -> Forms:
     arguments = problem.arguments
     note = "BLAS" if work.name == "matmul" else ""
-    yield Form("NumPy", lambda: problem.numpy(*arguments), arguments[0], note)
+    settle = wait_for_other_threads if cores > 1 else None
+    yield Form("NumPy", lambda: problem.numpy(*arguments), arguments[0], note, settle)
 
 
 def nbrt_forms(work: Work, problem: Problem, cores: int) -> Forms:
