@@ -2,6 +2,7 @@
 
 Handing a launch to the thread of its stream costs 10 to 50 microseconds on both sides. So a launch
 that is expected to be shorter runs at once, in the thread that submits it, if its stream is idle.
+So does a launch of less than a millisecond whose caller is expected to wait for it immediately.
 The work of the stream stays in order, because a stream runs one command at a time, and failures
 stay failures of the stream.
 """
@@ -127,16 +128,20 @@ class BriefLaunches(Brevity):
         self._latest: tuple[Any, Any, Any, int] = (None, None, None, 0)
 
     def run(self, queue: WorkerQueue, args: tuple[Any, ...], turn: Turn | None = None) -> bool:
-        """Run a launch in this thread if the queue is idle; return whether it was run.
+        """Run a launch here if that is best and the queue is idle; return whether it was run.
 
-        An exception of the kernel becomes the failure of the queue. `turn` is given to a launch
-        that has waited for other threads.
+        That is best for a brief launch, and for a short one that its caller is expected to wait
+        for. An exception of the kernel becomes the failure of the queue. `turn` is given to a
+        launch that has waited for other threads.
 
         Raises
         ------
         Exception
             Of an argument, or of a signal handler, which has ended the launch.
         """
+        is_brief = self.are_expected
+        if not is_brief and not queue.immediate_waits.are_expected:
+            return False
         if turn is None:
             if not queue.is_ready:
                 queue.drain()
@@ -151,7 +156,7 @@ class BriefLaunches(Brevity):
         owner = main_runner.owner if is_main else [ident]
         before, is_begun = main_runner.record, False
         clock, measured = self._clock, self._measured
-        begin = clock() if measured else queue.last_end
+        begin = clock() if measured or not is_brief else queue.last_end
         try:
             # No call comes between these tests and the assignments behind them.
             if not queue.is_ready or queue.owner is not None or runner.stops != stops:
@@ -182,10 +187,13 @@ class BriefLaunches(Brevity):
                 if latch is not None:
                     turn.latch = None
                     latch.release()
-        end = clock()
+        queue.last_end = end = clock()
+        if not is_brief:
+            self.measured(end - begin)
+            queue.immediate_waits.submitted()
+            return True
         if measured:
             self._measured = measured - 1
-        queue.last_end = end
         elapsed = end - begin
         if elapsed >= BRIEF_NS or self._doubts:
             self._judge(record, elapsed, is_exact=measured > 0)

@@ -270,7 +270,7 @@ class CpuPlan:
         self.launch_packed(queue, args)
 
     def launch_packed(self, queue: Queue, args: tuple[Any, ...]) -> None:
-        """Run all blocks: at once on the default stream, or if brief; else in the stream's thread.
+        """Run all blocks: at once, or in the thread of the stream; see `BriefLaunches`.
 
         Raises
         ------
@@ -290,7 +290,11 @@ class CpuPlan:
         try:
             if type(queue) is not SynchronousQueue:
                 brief = self.brief
-                if brief.are_expected and type(queue) is WorkerQueue and brief.run(queue, args):
+                if (
+                    (brief.are_expected or brief.are_short)
+                    and type(queue) is WorkerQueue
+                    and brief.run(queue, args)
+                ):
                     return
                 # Wrong types raise here, in the caller, not in the thread that runs the work.
                 self._entry.prepare(args)

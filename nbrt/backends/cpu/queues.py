@@ -12,6 +12,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.callsite import CallSite
+from nbrt.backends.cpu.immediate_waits import ImmediateWaits
 from nbrt.backends.cpu.interrupts import Runner, Watched, main_runner, runners
 from nbrt.backends.cpu.queue_exit import close_at_exit
 from nbrt.backends.cpu.queue_items import (
@@ -59,21 +60,22 @@ class WorkerQueue:
     Attributes
     ----------
     is_ready : bool
-        Whether all items have ended and the next work would run: the queue is open, without a
-        failure, and not cancelled since the last work.
+        Whether all items have ended and the next work would run: open, no failure, not cancelled.
     pid : int
         The process that made the queue; the thread does not exist in forked children.
     owner : list of int or None
         An object of the thread that has reserved the queue, with its identifier. If `is_ready` and
-        there is no owner, a thread may set it, run work, and set it to None; items that are queued
-        meanwhile wait. Python switches threads and runs signal handlers only at calls and jumps
-        back, so the tests and the assignment that follows them are one step.
+        there is no owner, a thread may set it, run work, and set it to None; other items wait.
+        Python switches threads and runs signal handlers only at calls and jumps back, so the tests
+        and the assignment that follows them are one step.
     runner : Runner
         Ends the launches of the queue.
     last_end : int
         The clock at the end of the latest brief launch.
     turn : Turn
         Makes threads that run launches of the queue themselves wait for each other.
+    immediate_waits : ImmediateWaits
+        Whether threads wait for each launch as soon as it is submitted.
     """
 
     def __init__(self, index: int, priority: int, name: str) -> None:
@@ -89,6 +91,7 @@ class WorkerQueue:
         self.is_ready = True
         self.turn = Turn()
         self.last_end = 0
+        self.immediate_waits = ImmediateWaits()
         # An item counts as completed just before those that wait for it wake, and as ended after.
         self._submitted = self._completed = self._ended = 0
         self._failure: StreamFailure | None = None
@@ -99,8 +102,7 @@ class WorkerQueue:
         self._last: QueuedWork | None = None
         self._works = self._begun = 0
         self._pending: dict[Brevity | None, int] = {}
-        # The numbers of items and of works submitted before the last `cancel`.
-        self._cancelled = self._cancelled_works = 0
+        self._cancelled = self._cancelled_works = 0  # items and works submitted before `cancel`
         self.pid = os.getpid()
         close_at_exit(self)
 
@@ -109,6 +111,7 @@ class WorkerQueue:
         brief = getattr(function, "brief", None)
         brevity = brief if isinstance(brief, Brevity) else None
         self._push(QueuedWork(function, args, brevity, CallSite.here(depth=1)), works=1)
+        self.immediate_waits.submitted()
 
     def put_brief(self, function: Callable[..., object], *args: Any) -> None:
         """Run ``function(*args)``, a short function in C, as `put` does; here if nothing else runs.
@@ -177,11 +180,12 @@ class WorkerQueue:
 
     def synchronize(self) -> None:
         """Wait for everything queued so far; raise what failed."""
+        if self.immediate_waits.is_open:
+            self.immediate_waits.waited()
         if self.is_ready and self.owner is None:
             return
         self.check_outside()
-        work = self._last
-        if work is not None and work.number == self._ended + 1 and not work.is_claimed:
+        if (work := self._last) and work.number == self._ended + 1 and not work.is_claimed:
             # The thread of the queue has not begun it: two changes of threads cost more.
             if get_ident() != main_runner.ident:
                 self._run_waiting(work)
@@ -241,8 +245,7 @@ class WorkerQueue:
     def end(self) -> threading.Thread | None:
         """Accept no more work; return the thread, which ends after the queued work."""
         with self._lock:
-            thread = self._thread
-            if thread is not None and not self._is_closed:
+            if (thread := self._thread) is not None and not self._is_closed:
                 self._items.put(Stop())
             self._is_closed, self.is_ready = True, False
         return thread
@@ -468,10 +471,9 @@ class WorkerQueue:
         elif kind is Completion:
             item.complete(self._failure)
         elif kind is Wait:
-            while (
-                not item.completion.wait_for(_POLL_SECONDS) and self._completed >= self._cancelled
-            ):
-                pass
+            while not item.completion.wait_for(_POLL_SECONDS):
+                if self._completed < self._cancelled:
+                    break
         else:
             failure, self._failure = self._failure, None
             try:
