@@ -169,8 +169,13 @@ def read_graph(path: str | os.PathLike[str]) -> tuple[dict[str, Any], ArrayStore
     ------
     GraphError
         If it is no file of a graph, or one of another version.
+    OSError
+        If it cannot be opened or read.
     """
-    with reading(path), zipfile.ZipFile(path) as file:
+    with open(path, "rb") as source:
+        # In memory: seeking a file to an offset that is damaged raises OSError.
+        data = io.BytesIO(source.read())
+    with reading(path), zipfile.ZipFile(data) as file:
         content = json.loads(file.read(_JSON))
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise KeyError(_JSON)

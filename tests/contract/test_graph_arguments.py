@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import types
 import zipfile
@@ -277,8 +278,8 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path, damaged = tmp_path / "g", tmp_path / "damaged"
     g.save(path)
     data = path.read_bytes()
-    for place in range(0, len(data), max(1, len(data) // 60)):
-        damaged.write_bytes(data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :])
+    for place, mask in itertools.product(range(len(data)), (0x55, 0xFF)):
+        damaged.write_bytes(data[:place] + bytes([data[place] ^ mask]) + data[place + 1 :])
         with contextlib.suppress(GraphError):  # some bytes have no meaning
             nbrt.graphs.load(damaged)
     with zipfile.ZipFile(path) as file:

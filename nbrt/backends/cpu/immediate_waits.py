@@ -19,7 +19,7 @@ _MAX_NS = 10_000
 
 
 class _Latest(threading.local):
-    """What a thread has submitted last."""
+    """The latest submission of a thread."""
 
     stream: ImmediateWaits | None = None
 
