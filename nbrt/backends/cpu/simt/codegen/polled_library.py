@@ -16,6 +16,7 @@ from numba.core.compiler_machinery import LoweringPass, register_pass
 
 from nbrt.backends.cpu.simt.frontend.passes import CheckLegality, kernel_passes
 from nbrt.backends.cpu.simt.llvm.chains import may_have_chains, with_chains_in_turns
+from nbrt.backends.cpu.simt.llvm.narrow_loads import with_narrow_loads
 from nbrt.backends.cpu.simt.llvm.polls import add_polls
 from nbrt.backends.cpu.simt.llvm.vector_operations import has_only_avx2, with_fewer_instructions
 from nbrt.backends.cpu.simt.processor import processor
@@ -151,16 +152,30 @@ class _PolledLibrary(KernelLibrary):
 
     def _optimize_final_module(self) -> None:
         super()._optimize_final_module()
+        self._narrow_loads()
         self._sink_instructions()
         features = processor().features
         text = str(self._final_module)
         if has_only_avx2(features) and may_have_chains(text):
             text = self._in_turns() or text
         text = with_fewer_instructions(text, features)
-        text = with_polls(text, self.launch, self.offset)
+        self._replace(with_polls(text, self.launch, self.offset))
+
+    def _replace(self, text: str) -> None:
         name = self._final_module.name
         self._final_module = llvm.parse_assembly(text)
         self._final_module.name = name
+
+    def _narrow_loads(self) -> None:
+        """Load no more lanes from the stack than are used; keep what can be in registers."""
+        text = with_narrow_loads(str(self._final_module))
+        if text is None:
+            return
+        self._replace(text)
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        self._run(passes)
 
     def _sink_instructions(self) -> None:
         """Move instructions behind the branches of which only some need them.
