@@ -16,12 +16,13 @@ from nbrt.backends.cpu.simt import coroutines
 from nbrt.backends.cpu.simt.codegen import lowering
 from nbrt.backends.cpu.simt.lanes import block
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
+from nbrt.backends.cpu.simt.processor import processor
 from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["LOWERINGS", "agree", "code_of", "dim3", "force", "interpreted", "run"]
+__all__ = ["LOWERINGS", "agree", "code_of", "dim3", "force", "interpreted", "launched", "run"]
 
 LOWERINGS = ("lanes", "coroutines")
 
@@ -81,13 +82,25 @@ def code_of(kernel: Callable[..., Any], block: Any, *args: Any) -> CpuCode:
     return _codes[key]
 
 
+def launched(kernel: Callable[..., Any], grid: Any, block: Any, *args: Any) -> CpuCode:
+    """Run a kernel, and return its code: what ran, compiled once for the launch and the inspection.
+
+    Not for tests that change the compiler between two calls.
+    """
+    code = code_of(kernel, block, *args)
+    program = CpuProgram(kernel, cache=False)
+    program._entries[dim3(block), None] = code._entry
+    program.plan(0, dim3(grid), dim3(block))(*args)
+    return code
+
+
 @lru_cache(maxsize=8)
-def _program(kernel: Callable[..., Any]) -> tuple[CpuProgram, dict[str, dict[Any, Any]]]:
-    """Return the program of a kernel, and its compiled entries by lowering.
+def _program(kernel: Callable[..., Any]) -> tuple[CpuProgram, dict[Any, dict[Any, Any]]]:
+    """Return the program of a kernel, and its compiled entries by lowering and vector registers.
 
     The lowerings share the code of one thread, and the tests of a parametrized function its kernel.
     """
-    return CpuProgram(kernel, cache=False), {kind: {} for kind in LOWERINGS}
+    return CpuProgram(kernel, cache=False), {}
 
 
 def run(
@@ -96,7 +109,8 @@ def run(
     """Run a kernel in a forced lowering on copies of the arguments, and give these."""
     args = copied(args)
     program, entries = _program(kernel)
-    program._entries = entries[kind]
+    registers = processor().vector_registers if kind == "lanes" else None  # a test may set them
+    program._entries = entries.setdefault((kind, registers), {})
     with force(kind):
         program.plan(0, dim3(grid), dim3(block), shared)(*args)
     return args

@@ -10,14 +10,12 @@ import pytest
 from numba import cuda, float32
 
 import nbrt
-from helpers.lowerings import code_of
+from helpers.lowerings import launched
 
 
 def _kind(kernel: Any, grid: Any, block: Any, *arguments: Any) -> tuple[str, tuple[str, ...]]:
     """Launch a kernel, and return its lowering and the reasons."""
-    with nbrt.device("cpu:0"):
-        nbrt.kernel(kernel)[grid, block](*arguments)
-    found = code_of(kernel, block, *arguments).lowering
+    found = launched(kernel, grid, block, *arguments).lowering
     return found.kind, found.reasons
 
 

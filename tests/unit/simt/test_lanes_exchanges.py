@@ -18,6 +18,17 @@ DISTANCES = np.array([1, 2, 4, 8, 16, 32, 3, 7, 15, 31, 63, 5, 33, 48, 64, 96, 0
 BLOCKS = [128, 100, 48, (32, 4), (16, 5), 7]
 
 
+def blocks_and_types(*others: str) -> Any:
+    """Return each block with float32, and each other type with whole and with partial warps.
+
+    Which lanes a block has does not depend on the type of the elements: the types decide how wide
+    the vectors are, the block decides which lanes are masked.
+    """
+    cases = [(block, "float32") for block in BLOCKS]
+    cases += [(block, dtype) for dtype in others for block in (128, (16, 5))]
+    return pytest.mark.parametrize(("block", "dtype"), cases)
+
+
 def size_of(block: Any) -> int:
     return int(np.prod(block))
 
@@ -28,8 +39,7 @@ def data(dtype: Any, size: int) -> Any:
     return RNG.integers(-100, 100, size).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int8"])
-@pytest.mark.parametrize("block", BLOCKS)
+@blocks_and_types("float64", "int32", "int8")
 def test_reads_at_t_xor_distance(block: Any, dtype: str) -> None:
     kind = np.dtype(dtype).type
 
@@ -63,8 +73,7 @@ def test_reads_at_t_xor_distance(block: Any, dtype: str) -> None:
         np.testing.assert_array_equal(result[is_known], expected[is_known], err_msg=lowered)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
-@pytest.mark.parametrize("block", BLOCKS)
+@blocks_and_types("float64", "int16")
 def test_guarded_exchanges(block: Any, dtype: str) -> None:
     """The classic form: the lower thread of a pair sorts it, in a direction by a bit of t."""
     kind = np.dtype(dtype).type

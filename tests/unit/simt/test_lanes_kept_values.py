@@ -19,8 +19,7 @@ def _threads(block: Any) -> int:
 
 
 @BLOCKS
-@pytest.mark.parametrize("n", [0, 1, 50, 1000, 1024, 3001])
-def test_values_of_the_block_in_loops_after_barriers(block: Any, n: int) -> None:
+def test_values_of_the_block_in_loops_after_barriers(block: Any) -> None:
     """A loaded scale, counters, and addresses are kept for loops that threads leave apart."""
     threads = _threads(block)
 
@@ -41,15 +40,15 @@ def test_values_of_the_block_in_loops_after_barriers(block: Any, n: int) -> None
         for i in range(t + 1, row.size, threads):
             out[cuda.blockIdx.x, i] += parts[5] + count
 
-    x = RNG.integers(0, 9, (3, n)).astype(np.float32)
     scales = np.array([2, 5, 1], np.float32)
-    index = np.arange(n)
-    expected = x * (scales[:, None] + 3) + index // threads
-    for i in range(n):
-        if i > 0:  # thread (i - 1) % threads adds to the element, with the count of its loop
+    for n in (0, 1, 50, 1000, 1024, 3001):  # compiled once for all
+        x = RNG.integers(0, 9, (3, n)).astype(np.float32)
+        index = np.arange(n)
+        expected = x * (scales[:, None] + 3) + index // threads
+        for i in range(1, n):  # thread (i - 1) % threads adds the count of its loop
             thread = (i - 1) % threads
             expected[:, i] += scales + 5 + len(range(thread, n, threads))
-    agree(kernel, 3, block, np.zeros_like(x), x, scales, expected=expected.astype(np.float32))
+        agree(kernel, 3, block, np.zeros_like(x), x, scales, expected=expected.astype(np.float32))
 
 
 @BLOCKS

@@ -11,16 +11,14 @@ import pytest
 from numba import cuda, float32, int32
 
 import nbrt
-from helpers.lowerings import agree, code_of
+from helpers.lowerings import agree, launched
 
 STEP = 3
 SIZES = (1, 31, 33, 96, 100, 128, 257, 999)
 
 
 def _launch(kernel: Any, grid: int, block: Any, *arguments: Any) -> None:
-    assert code_of(kernel, block, *arguments).lowering.kind == "lanes"
-    with nbrt.device("cpu:0"):
-        nbrt.kernel(kernel)[grid, block](*arguments)
+    assert launched(kernel, grid, block, *arguments).lowering.kind == "lanes"
 
 
 @pytest.mark.parametrize("threads", [33, 96])

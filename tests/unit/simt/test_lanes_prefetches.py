@@ -9,17 +9,14 @@ import numpy as np
 import pytest
 from numba import cuda, int32
 
-import nbrt
-from helpers.lowerings import code_of
+from helpers.lowerings import launched
 
 NOTE = "the next iteration or block is prefetched"
 
 
 def _run(kernel: Any, grid: int, block: int, *arguments: Any) -> tuple[str, ...]:
     """Launch a kernel on a CPU device and return the notes on its lowering."""
-    with nbrt.device("cpu:0"):
-        nbrt.kernel(kernel)[grid, block](*arguments)
-    lowering = code_of(kernel, block, *arguments).lowering
+    lowering = launched(kernel, grid, block, *arguments).lowering
     assert lowering.kind == "lanes"
     return tuple(lowering.reasons)
 

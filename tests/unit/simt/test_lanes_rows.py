@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from numba import cuda, float32, int32, int64
@@ -51,8 +53,7 @@ def rows_kernel(o, x, low):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("low", [0, 3])
-def test_indices_that_differ_between_the_rows_of_a_warp(shape, low) -> None:
+def test_indices_that_differ_between_the_rows_of_a_warp(shape) -> None:
     def kernel(o, x, low):
         rows_kernel_in_place(o, x, low)
         cuda.syncwarp()
@@ -61,7 +62,7 @@ def test_indices_that_differ_between_the_rows_of_a_warp(shape, low) -> None:
     # A warp operation makes groups of lanes warps, and so of several rows.
     rows_kernel_in_place = cuda.jit(device=True)(rows_kernel)
     rng = np.random.default_rng(len(shape))
-    for size in ((23, 37), (16, 16), (5, 3)):
+    for size, low in itertools.product(((23, 37), (16, 16), (5, 3)), (0, 3)):
         x = rng.integers(-20, 20, size).astype(np.float32)
         depth = int(np.prod(shape[1:]))
         grid = -(-size[0] // depth), -(-size[1] // shape[0])

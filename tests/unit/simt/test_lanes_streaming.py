@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import platform
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,9 +44,16 @@ def array_at(offset: int, shape: Any, dtype: Any) -> Any:
     return raw[start : start + nbytes].view(dtype).reshape(shape)
 
 
+@lru_cache(maxsize=4)
+def program_of(kernel: Any, min_bytes: int) -> CpuProgram:
+    """Return the program of a kernel for one least size of arrays, which is compiled into it."""
+    return CpuProgram(kernel, cache=False)
+
+
 def launch(kernel: Any, grid: Any, block: Any, *args: Any) -> None:
+    program = program_of(kernel, streaming._MIN_BYTES)
     with force("lanes"):
-        CpuProgram(kernel, cache=False).plan(0, dim3(grid), dim3(block), 0)(*args)
+        program.plan(0, dim3(grid), dim3(block), 0)(*args)
 
 
 def streams(kernel: Any, *args: Any, obstacle: str = "") -> bool:
