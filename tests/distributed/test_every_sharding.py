@@ -6,9 +6,11 @@ are compared, not values, and so are the states of the generators afterwards.
 
 from __future__ import annotations
 
+import collections
+import itertools
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,9 @@ from helpers.sharded_draws import SEED, bits, differing
 from helpers.shardings import MAX_RANKS, Sharding, held_by, mesh_shapes, shardings
 from nbrt import Generator
 from nbrt.testing.draws import DrawCase, draw_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SHAPES = ((), (0,), (1,), (7,), (0, 3), (5, 3), (3, 8), (2, 3, 5))
 """None at all, empty, one, primes, fewer rows than ranks, ragged, even, three dimensions."""
@@ -29,11 +34,26 @@ THREE_COLUMNS = ((3,), (0, 3), (1, 3), (5, 3), (2, 5, 3))
 
 UNIFORM = DrawCase("random")
 TORCH = DrawCase("standard_normal", {}, "float64", "torch")
-CASES = tuple(draw_cases())
-EACH = 29
-
 ALL_SHARDINGS = os.environ.get("NBRT_ALL_SHARDINGS") == "1"
 """Whether all are tried, as `make shardings` does."""
+
+
+def cases() -> Iterator[DrawCase]:
+    """Yield all draws if all shardings are tried, else each distribution in one of its dtypes.
+
+    The dtypes take turns, so that each is drawn from many distributions: a shard has other indices
+    of elements than the whole, and neither the distribution nor the dtype changes them. The whole
+    draws of each distribution in each dtype are tested by `test_frozen_bits` and
+    `contract/test_distributions`.
+    """
+    groups = itertools.groupby(draw_cases(), lambda c: (c.method, c.layout, c.parameters))
+    for number, (_, group) in enumerate(groups):
+        same = tuple(group)
+        yield from same if ALL_SHARDINGS else (same[number % len(same)],)
+
+
+CASES = tuple(cases())
+EACH = 11
 
 MANY_SHARDINGS = 10_000
 PART = 7
@@ -69,7 +89,7 @@ def test_every_distribution_and_dtype_gives_the_single_device_bits(number: int) 
         shapes = THREE_COLUMNS if has_arrays(case) else SHAPES
         wanted = tuple(shardings(mesh_shapes(), shapes))
     else:
-        # One in 29, others for each draw: each sharding has its turn with several draws.
+        # One in 11, others for each draw: each sharding has its turn with several draws.
         wanted = MANY[number % EACH :: EACH]
 
     assert on_all_ranks(case, wanted) == []
@@ -78,6 +98,10 @@ def test_every_distribution_and_dtype_gives_the_single_device_bits(number: int) 
 def test_each_sharding_has_its_turn() -> None:
     assert len(MANY) > 800
     assert len(CASES) >= 5 * EACH
+    dtypes = collections.Counter(case.dtype for case in CASES if case.layout == "element")
+    assert min(dtypes[each] for each in ("float16", "bfloat16", "float32", "float64")) >= 5
+    assert min(dtypes[each] for each in ("int32", "int64")) >= 5
+    assert {case.method for case in CASES} == {case.method for case in draw_cases()}
 
 
 def has_arrays(case: DrawCase) -> bool:
