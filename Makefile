@@ -23,7 +23,7 @@ COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --uni
 	--python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test stress fuzz shardings randtest lint format docs bench lock clean
+.PHONY: help env demo collect test stress fuzz shardings randtest lint format docs bench lock clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list
@@ -35,6 +35,10 @@ env: $(VENV)/.dev  ## Create .venv with everything that tests, lint and docs nee
 demo: $(VENV)/.demo  ## Run the main job on a photograph; results in demo-output/
 	@echo "==> nbrt demo: noise, denoise and histogram of a photograph on two streams"
 	$(BIN)/nbrt demo
+
+collect: $(VENV)/.dev  ## Import every test; the bytecode is kept for the next run
+	@echo "==> pytest --collect-only: every test imports"
+	@found=$$($(BIN)/pytest --collect-only -qq 2>&1) || { echo "$$found"; exit 1; }
 
 test: $(VENV)/.dev  ## Run every test; what cannot run here is skipped by name
 	@echo "==> pytest: every test (without a GPU, CUDA tests run on a simulated driver)"
