@@ -7,14 +7,15 @@ so this proves that the code runs and which memory it needs, not what it compute
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helpers.processes import environment_of_users
+from helpers.fork_server import ForkServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FOLDER = Path(__file__).parents[2]
 NOTEBOOKS = sorted((FOLDER / "notebooks").glob("*.ipynb"))
@@ -63,27 +64,22 @@ a refused compilation, which a fake launch leaves out, keeps an argument alive i
 cells fail."""
 
 
-def results_of(path: Path) -> dict[str, Any]:
-    environment = environment_of_users()
-    environment["PYTHONPATH"] = f"{FOLDER / 'tests'}:{environment.get('PYTHONPATH', '')}"
-    environment["NBRT_CPU_DEVICES"] = "4"
-    done = subprocess.run(
-        [sys.executable, "-m", "helpers.notebook_runs", str(path)],
-        env=environment,
-        cwd=FOLDER,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ForkServer]:
+    """Processes that have run nothing; most of the time of a page was that of its imports."""
+    with ForkServer("helpers.notebook_runs", "matplotlib.pyplot", "nbrt.distributed") as server:
+        yield server
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [*NOTEBOOKS, *PAGES], ids=lambda path: path.stem)
-def test_notebook_or_page_runs_on_fake_devices(path: Path) -> None:
-    found = results_of(path)
+def test_notebook_or_page_runs_on_fake_devices(
+    path: Path, processes: ForkServer, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"from helpers.notebook_runs import print_runs\nprint_runs({str(path)!r})\n")
+    said = processes.output_of(program, environment={"NBRT_CPU_DEVICES": "4"})
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
     assert not any(found["real"]), found["real"]
     for run in ("fake", "gpu"):
         for cell, error in enumerate(found[run]):

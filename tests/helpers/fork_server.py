@@ -26,14 +26,23 @@ __all__ = ["ForkServer"]
 
 
 class ForkServer:
-    """A process that forks itself to run programs; a context manager."""
+    """A process that forks itself to run programs; a context manager.
+
+    Parameters
+    ----------
+    *modules : str
+        Modules that it imports besides the compilers.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
 
     def __enter__(self) -> ForkServer:
         path = os.pathsep.join(map(str, (ROOT, ROOT / "kernels", TESTS)))
         # Two versions of a module within a second would share their bytecode.
         added = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "helpers.fork_server"],
+            [sys.executable, "-m", "helpers.fork_server", *self._modules],
             env=environment_of_users() | added,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -84,12 +93,12 @@ def _run(
     sys.exit(0)
 
 
-def _serve() -> None:
+def _serve(modules: Sequence[str]) -> None:
     from nbrt import config
     from nbrt.backends.cpu.compile_worker import CpuWorker
     from nbrt.backends.cpu.simt.target import simt_target
 
-    for name in ("nbrt.backends.cpu.launch", *CpuWorker.preload):
+    for name in ("nbrt.backends.cpu.launch", *CpuWorker.preload, *modules):
         importlib.import_module(name)
     simt_target.target_context.refresh()
     assert config.in_force is None  # settings are read from the environment of the program
@@ -102,4 +111,4 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(sys.argv[1:])

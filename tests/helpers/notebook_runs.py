@@ -1,6 +1,6 @@
 """Runs the code of a notebook or a page on real and on fake devices, in one process.
 
-``python -m helpers.notebook_runs NOTEBOOK`` prints the results as JSON.
+`print_runs` prints the results as JSON, for a process of its own.
 
 The code is changed in three ways, alike in all runs. Assertions are evaluated but do not fail, as
 fake arrays have no values. What ``.tolist()`` returns is recorded in the real run, and is the same
@@ -14,7 +14,6 @@ import contextlib
 import io
 import json
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ import matplotlib as mpl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["run_notebook"]
+__all__ = ["print_runs", "run_notebook"]
 
 _CPU = re.compile(r"^cpu(?=:|$)")
 _SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -163,8 +162,8 @@ def run_notebook(path: Path) -> dict[str, Any]:
     return results
 
 
-if __name__ == "__main__":
+def print_runs(path: str) -> None:
+    """Run a notebook in an empty folder, and print the results as the last line."""
     mpl.use("Agg")
-    notebook = Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        print(json.dumps(run_notebook(notebook)))
+        print(json.dumps(run_notebook(Path(path))))
