@@ -1,6 +1,6 @@
 """Runs the code of a notebook or a page on real and on fake devices, in one process.
 
-`print_runs` prints the results as JSON, for a process of its own.
+`print_runs` prints the results as JSON, for a new process.
 
 The code is changed in three ways, alike in all runs. Assertions are evaluated but do not fail, as
 fake arrays have no values. What ``.tolist()`` returns is recorded in the real run, and is the same
