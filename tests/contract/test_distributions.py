@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nbrt
+from helpers.gpu_draws import is_compiled_for_gpus
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.testing.draws import DrawCase, draw_cases
 
@@ -32,6 +33,8 @@ def drawer(device: nbrt.Device) -> nbrt.Device:
 def test_equal_bits_on_devices_and_prefixes(drawer: nbrt.Device, case: DrawCase) -> None:
     if drawer.kind == "cuda" and not case.is_exact:
         pytest.skip("torch's layout uses the GPU's own approximations here")
+    if drawer.kind == "cuda" and not is_compiled_for_gpus(case):
+        pytest.skip("computed as a float32 and rounded, as other draws of the dtype")
     whole = case.draw(7, 501, drawer)
     assert whole.dtype.name == case.dtype
     if whole.dtype.kind in "fV":

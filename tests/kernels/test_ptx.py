@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from helpers.gpu_draws import is_compiled_for_gpus
 from helpers.kernels import (
     COMPUTE_CAPABILITIES,
     compile_ptx,
@@ -79,13 +80,7 @@ def test_kernel_compiles(kernel, signature, capability):
     assert_ieee(ptx)
 
 
-# What is rounded to a short dtype is computed as a float32: these stand for all such draws.
-SHORT = ("random", "normal")
-DRAW_CASES = [
-    case
-    for case in draw_cases()
-    if case.dtype not in ("float16", "bfloat16") or case.method in SHORT
-]
+DRAW_CASES = list(filter(is_compiled_for_gpus, draw_cases()))
 
 
 @pytest.mark.parametrize("case", DRAW_CASES, ids=str)
