@@ -27,6 +27,7 @@ from nbrt.backends.cpu.simt.frontend.pipeline import (
     may_spin,
 )
 from nbrt.backends.cpu.simt.frontend.thread_library import ThreadLibrary
+from nbrt.backends.cpu.simt.llvm.model import LOCAL
 from nbrt.backends.cpu.simt.placeholders import SHARED, shared_extent
 from nbrt.backends.cpu.simt.stop_codes import INTERRUPTED, WAIT_INTERRUPTED
 from nbrt.errors import LaunchError, OutOfMemoryError
@@ -135,12 +136,36 @@ def call_block_function(
     extra = [*shared, entry.field("stop"), where, *more]
     whole = ir.FunctionType(_I32, [*kind.args, *(value.type for value in extra)])
     callee = cgutils.get_or_insert_function(builder.module, whole, chosen.symbol)
+    values = _used(values, chosen)
     code = builder.call(callee, [result, exception, *values, *extra])
     if chosen.resident:
         with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(WAIT_INTERRUPTED))):
             context.call_conv.return_user_exc(builder, KeyboardInterrupt, ())
     status = _emit_status(context, builder, code, exception)
     return code, status, [builder.gep(where, [_I64(position)]) for position in range(7)]
+
+
+def _used(arguments: Sequence[ir.Value], chosen: Lowered) -> Sequence[ir.Value]:
+    """Return the arguments of a thread, undefined where its block function does not use them.
+
+    An array has up to ten arguments, of which most kernels use two. The others would be stored to
+    the stack before each block.
+    """
+    if chosen.lowering.kind != "lanes":
+        return arguments
+    lines = [line for text in (chosen.module, *chosen.more) for line in text.splitlines()]
+    head = next(line for line in lines if line.startswith(f"define i32 @{chosen.symbol}("))
+    passed_on = ("define ", "declare ")
+    version = f" call i32 @{chosen.symbol}."
+    used: set[str] = set()
+    for line in lines:
+        if not line.startswith(passed_on) and version not in line:
+            used.update(LOCAL.findall(line))
+    names = LOCAL.findall(head)[2 : 2 + len(arguments)]
+    return [
+        value if name in used else ir.Constant(value.type, ir.Undefined)
+        for value, name in zip(arguments, names, strict=True)
+    ]
 
 
 def _link(context: Any, chosen: Lowered) -> None:

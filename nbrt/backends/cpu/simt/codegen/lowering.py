@@ -107,7 +107,8 @@ def lower(
         if found is not None:
             return found
     try:
-        modules, symbol, notes, strip = lanes_versions(code, simplified)
+        number, size = processor().vector_registers
+        modules, symbol, notes, strip = lanes_versions(code, simplified, number * size)
     except CannotLowerError as error:
         return lower_to_coroutines(code, kinds, (str(error), *places))
     uses = ", ".join(sorted(kinds)) or "a loop"

@@ -431,7 +431,9 @@ class _BlockWriter:
                 each = partial(self._write_part, region, group, first)
                 writer.write_loop("part", "%nbrt.blocks", each)
 
-        writer.write_loop("group", str(groups), write_group)
+        # Copies of an inner loop for each group would carry more values than registers hold.
+        has_loops = bool(region.level.loops)
+        writer.write_loop("group", str(groups), write_group, rolled=has_loops)
 
     def _write_part(self, region: BarrierRegion, group: str, first: str, part: str) -> None:
         """Write a region for a group of a part of a strip; `first` numbers the slots of part 0."""

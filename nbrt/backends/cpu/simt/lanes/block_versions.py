@@ -1,4 +1,7 @@
-"""Two versions of a block function: for blocks inside of all limits of indices, and others.
+"""Two versions of a block function.
+
+One is for blocks inside of all limits of indices, or for arguments with which all threads run the
+same iterations of loops. The other is for all other blocks.
 
 Neighbouring blocks that need the same version may run in one call, as a strip.
 """
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt.backends.cpu.simt.lanes import block
 from nbrt.backends.cpu.simt.lanes.analysis.limits import find_limits
+from nbrt.backends.cpu.simt.lanes.analysis.whole_iterations import find_whole_iterations
 from nbrt.backends.cpu.simt.lanes.block_strips import block_index
 from nbrt.backends.cpu.simt.lanes.signatures import block_parameters, declared_symbols
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, ThreadIR, renamed
@@ -19,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt.backends.cpu.simt.lanes.analysis.limits import Limits
+    from nbrt.backends.cpu.simt.lanes.analysis.whole_iterations import WholeIterations
 
 __all__ = ["Versions", "lanes_versions"]
 
-_VERSIONS = "limits of indices (min, max): {}; blocks where they change no index run without them"
 _ONE_BY_ONE = "blocks run one by one, though strips of blocks would have longer runs of memory: {}"
 _UNKNOWN = "limits of indices that depend on what threads load or count, with gathers: {}"
 _OVERFLOW = re.compile(r"@llvm\.\w+\.with\.overflow\.(i\d+)")
@@ -50,8 +54,12 @@ class Versions(NamedTuple):
     strip: int
 
 
-def lanes_versions(code: ThreadIR, simplified: Callable[[ThreadIR], ThreadIR]) -> Versions:
-    """Lower a thread to a block function of vector code, with a version for inner blocks if useful.
+def lanes_versions(
+    code: ThreadIR, simplified: Callable[[ThreadIR], ThreadIR], register_bytes: int
+) -> Versions:
+    """Lower a thread to a block function of vector code, with two versions if useful.
+
+    One is for inner blocks, or for loops in which all threads run the same iterations.
 
     Parameters
     ----------
@@ -59,6 +67,8 @@ def lanes_versions(code: ThreadIR, simplified: Callable[[ThreadIR], ThreadIR]) -
         One thread.
     simplified : callable
         Runs LLVM's passes on a thread again.
+    register_bytes : int
+        Size of all vector registers.
 
     Returns
     -------
@@ -73,34 +83,44 @@ def lanes_versions(code: ThreadIR, simplified: Callable[[ThreadIR], ThreadIR]) -
     strip, obstacle = block.longest_strip(code)
     if strip > 1:
         try:
-            return _versions(code, simplified, strip)
+            return _versions(code, simplified, strip, register_bytes)
         except CannotLowerError as error:
             obstacle = str(error)
-    found = _versions(code, simplified, 1)
+    found = _versions(code, simplified, 1, register_bytes)
     return found._replace(notes=[*found.notes, _ONE_BY_ONE.format(obstacle)]) if obstacle else found
 
 
-def _versions(code: ThreadIR, simplified: Callable[[ThreadIR], ThreadIR], strip: int) -> Versions:
+def _versions(
+    code: ThreadIR,
+    simplified: Callable[[ThreadIR], ThreadIR],
+    strip: int,
+    register_bytes: int,
+) -> Versions:
     symbol = f"{code.name}.{'strip' if strip > 1 else 'lanes'}"
     limits, unknown = find_limits(code)
     notes = [_UNKNOWN.format(unknown)] if unknown else []
-    if limits is not None:
+    special: Limits | WholeIterations | None = limits
+    if special is None:
+        special = find_whole_iterations(code, register_bytes)
+    if special is not None:
         edge = block.lanes_block(code, f"{symbol}.edge", strip=strip)
-        rules: list[str] = [_VERSIONS.format(limits.count)]
+        rules: list[str] = [special.note]
         try:
-            thread = simplified(ThreadIR(limits.thread, code.name, code.block))
+            thread = simplified(ThreadIR(special.thread, code.name, code.block))
             inner = block.lanes_block(thread, f"{symbol}.inner", notes=rules, strip=strip)
         except CannotLowerError:
             pass
         else:
-            choice = _choice(code, symbol, limits, edge, strip)
+            choice = _choice(code, symbol, special, edge, strip)
             return Versions([f"{edge}\n{choice}", inner], symbol, [*rules, *notes], strip)
     return Versions(
         [block.lanes_block(code, symbol, notes=notes, strip=strip)], symbol, notes, strip
     )
 
 
-def _choice(code: ThreadIR, symbol: str, limits: Limits, outer: str, strip: int) -> str:
+def _choice(
+    code: ThreadIR, symbol: str, limits: Limits | WholeIterations, outer: str, strip: int
+) -> str:
     """Return a block function that calls one of the versions."""
     function = parse_function(code.module, code.name)
     parameters = block_parameters(function, strip)
@@ -124,7 +144,9 @@ def _choice(code: ThreadIR, symbol: str, limits: Limits, outer: str, strip: int)
     return "\n".join([*lines, "}"])
 
 
-def _strip_loop(symbol: str, limits: Limits, parameters: str, index: str) -> list[str]:
+def _strip_loop(
+    symbol: str, limits: Limits | WholeIterations, parameters: str, index: str
+) -> list[str]:
     """Return the body of a function that calls a version for each run of blocks that need it.
 
     `index` is the parameter ``blockIdx.x``.

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "find_limits"]
 
+_NOTE = "limits of indices (min, max): {}; blocks where they change no index run without them"
+
 _MAX_CLONED = 64
 """Maximum number of instructions of a decision."""
 
@@ -54,14 +56,14 @@ class Limits:
         Instructions in terms of the thread's parameters.
     holds : str
         The result of the test, an ``i1``.
-    count : int
-        Number of limits that were left out.
+    note : str
+        The rule, for ``kernel.inspect``.
     """
 
     thread: str
     test: list[str]
     holds: str
-    count: int
+    note: str
 
 
 class _Limit(NamedTuple):
@@ -300,7 +302,7 @@ class _Search:
         lines = self._code.module.splitlines()
         for at in function_lines(lines, self._code.name):
             lines[at] = replaced.get(lines[at].strip().partition(" = ")[0], lines[at])
-        return Limits("\n".join(lines), self._lines, holds, len(tests))
+        return Limits("\n".join(lines), self._lines, holds, _NOTE.format(len(tests)))
 
     def _op(self, text: str) -> str:
         name = f"%limit.{len(self._lines)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from nbrt.backends.cpu.simt.lanes.analysis.whole_iterations import COUNTER
 from nbrt.backends.cpu.simt.lanes.flow.merges import Edge, Jumps, Merges
 from nbrt.backends.cpu.simt.lanes.vectors.writer import FULL, Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
@@ -229,11 +230,18 @@ class Loops:
         after = writer.name("after")
         lines = self._phi_lines(body, phis, initial, back[0].incoming, (before, writer.label))
         writer.choose(again, head, after)
-        if writer.width == 1 and any(p.type.startswith("<") for p in self._thread.phis(body.root)):
+        if self._fills_registers(body):
             writer.keep_rolled()
         writer.lines[at:at] = lines
         writer.start(after)
         return [replace(out[0], taken="true", mask=mask)] if len(out) == 1 else out
+
+    def _fills_registers(self, body: Level) -> bool:
+        """Return whether the vectors that a loop carries leave no registers for a second copy."""
+        phis = self._thread.phis(body.root)
+        if self._writer.width == 1:
+            return any(phi.type.startswith("<") for phi in phis)
+        return any(phi.name.startswith(COUNTER) for phi in phis)
 
     def _divergent_loop(
         self,

@@ -197,8 +197,13 @@ class LaneWriter:
         self._phi_at += 1
         return name
 
-    def write_loop(self, name: str, count: str, write: Callable[[str], None]) -> None:
-        """Write a loop, with at least one iteration; `write` writes the one with a number."""
+    def write_loop(
+        self, name: str, count: str, write: Callable[[str], None], *, rolled: bool = False
+    ) -> None:
+        """Write a loop, with at least one iteration; `write` writes the one with a number.
+
+        LLVM does not unroll a loop that is to stay `rolled`.
+        """
         before, head, after = self.label, self.name(name), self.name(f"{name}s.end")
         self.go(head)
         self.start(head)
@@ -209,6 +214,8 @@ class LaneWriter:
         self.lines.insert(at, f"  {number} = {phi}")
         more = self.op(f"icmp ult i64 {following}, {count}")
         self.choose(more, head, after)
+        if rolled:
+            self.keep_rolled()
         self.start(after)
 
     # -- values ------------------------------------------------------------------------------
