@@ -14,7 +14,7 @@ SIZES = (1, 50, 333)
 ALIGNMENTS = (64, 256, 4096)
 
 
-def local_kernel(size: int, alignment: int) -> Any:
+def local_kernel(size: int, alignment: int | None) -> Any:
     @nbrt.kernel
     def local(addresses, x):
         i = cuda.grid(1)
@@ -51,3 +51,13 @@ def test_addresses_are_aligned(make: Any, size: int, alignment: int, threads: in
         make(size, alignment)[1, threads](addresses, np.arange(threads, dtype=np.uint8))
     assert addresses.all()
     assert not (addresses % alignment).any()
+
+
+@pytest.mark.parametrize("size", [1024, 1030, 3000])
+@pytest.mark.parametrize("threads", [1, 2, 40])
+def test_large_local_arrays_begin_at_a_cache_line(size: int, threads: int) -> None:
+    addresses = np.zeros(threads, np.uint64)
+    with nbrt.device("cpu:0"):
+        local_kernel(size, None)[1, threads](addresses, np.arange(threads, dtype=np.uint8))
+    assert addresses.all()
+    assert not (addresses % 64).any()

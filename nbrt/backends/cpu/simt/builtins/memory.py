@@ -26,7 +26,9 @@ __all__ = ["REPLACEMENTS"]
 
 _POINTER = ir.IntType(8).as_pointer()
 _LOCAL_ALIGNMENT = 16
-_SHARED_ALIGNMENT = 64  # a cache line: rows of a tile are then loaded as whole vectors
+_LINE = 64  # bytes of a cache line, and of the widest vector
+_MIN_BYTES_OF_LINES = 16 * _LINE
+_SHARED_ALIGNMENT = _LINE  # rows of a tile are then loaded as whole vectors
 _POINTER_BYTES = 8
 
 
@@ -93,7 +95,11 @@ def _local_array(_typingctx: Any, shape: Any, dtype: Any, alignment: Any = None)
         # zeros, and LLVM splits them into one store an element (minutes for 16000).
         with builder.goto_entry_block():
             storage = builder.alloca(ir.ArrayType(data, math.prod(extents)))
-        storage.align = max(aligned or 0, _LOCAL_ALIGNMENT)
+        size = math.prod(extents) * context.get_abi_sizeof(data)
+        # Where the stack pointer is a multiple of 16 only, most wide vectors of an array would lie
+        # in two lines. Smaller arrays may become registers.
+        least = _LINE if size >= _MIN_BYTES_OF_LINES else _LOCAL_ALIGNMENT
+        storage.align = max(aligned or 0, least)
         shape = [context.get_constant(types.intp, extent) for extent in extents]
         return _wrap_array(context, builder, array, storage, shape)
 
