@@ -32,12 +32,16 @@ __all__ = [
     "tile_threads",
 ]
 
-TILE_ELEMENTS = 256
-"""Elements of a tile: 20 KiB of the first-level cache. Tiles are computed whole, also the last."""
+TILE_ELEMENTS = 512
+"""Elements of a tile: 28 KiB of the first-level cache. Tiles are computed whole, also the last.
+
+Of smaller ones, the list of open elements would fill few lanes of its vectors.
+"""
 
 _HALF = np.uint64(TILE_ELEMENTS // 2)
 _NONE, _ONE, _VECTOR = np.uint64(0), np.uint64(1), np.uint64(8)
 _WHOLE_VECTORS = ~np.uint64(7)
+_MIN_PART = 8
 
 
 def tile_threads(n: int) -> int:
@@ -100,7 +104,8 @@ def make_settle(
         second = cuda.local.array(TILE_ELEMENTS, np.uint64)
         xs = cuda.local.array(TILE_ELEMENTS, drawn)
         tried = cuda.local.array(TILE_ELEMENTS, kind)
-        rejected = cuda.local.array(TILE_ELEMENTS, np.uint64)
+        # The first values are not used once the normals are computed.
+        rejected = first
         for j in range(TILE_ELEMENTS):
             i = np.uint64(j)
             listed[i], tries[i] = i, attempts[i]
@@ -170,22 +175,22 @@ def _make_normals(words: Words) -> DeviceFunction:
 
     @device_function
     def normals(first: Array, second: Array, xs: Array, n: Scalar) -> None:
-        radii = cuda.local.array(TILE_ELEMENTS, xs.dtype)
-        # Four at a time, of which each waits for its polynomials; n is a whole number of vectors.
-        part = n // 2
+        # Four at a time, of which each waits for its polynomials. At least whole vectors of each:
+        # the places behind the first n have any values, and are not used.
+        part = max(n // 2, _MIN_PART)
         for j in range(part):
             i, i2 = np.uint64(j), np.uint64(j + part)
             k, k2 = second_half(i), second_half(i2)
             x, y = radius(first[i]), radius(first[k])
             x2, y2 = radius(first[i2]), radius(first[k2])
-            radii[i], radii[k], radii[i2], radii[k2] = x, y, x2, y2
+            xs[i], xs[k], xs[i2], xs[k2] = x, y, x2, y2
         for j in range(part):
             i, i2 = np.uint64(j), np.uint64(j + part)
             k, k2 = second_half(i), second_half(i2)
             x, y = cosine(first[i], second[i]), cosine(first[k], second[k])
             x2, y2 = cosine(first[i2], second[i2]), cosine(first[k2], second[k2])
-            xs[i], xs[k] = x * radii[i], y * radii[k]
-            xs[i2], xs[k2] = x2 * radii[i2], y2 * radii[k2]
+            xs[i], xs[k] = x * xs[i], y * xs[k]
+            xs[i2], xs[k2] = x2 * xs[i2], y2 * xs[k2]
 
     return normals
 
