@@ -303,10 +303,12 @@ def multiply_high(a: Scalar, b: Scalar) -> tuple[Scalar, Scalar]:
     """Return the high and the low half of the 128-bit product of two uint64 values."""
     a0, a1 = a & _LOW, a >> _HALF
     b0, b1 = b & _LOW, b >> _HALF
-    p00, p01, p10 = a0 * b0, a0 * b1, a1 * b0
-    middle = (p00 >> _HALF) + (p01 & _LOW) + (p10 & _LOW)
-    high = a1 * b1 + (p01 >> _HALF) + (p10 >> _HALF) + (middle >> _HALF)
-    return high, (middle << _HALF) | (p00 & _LOW)
+    # Neither sum overflows: (2**32 - 1)**2 + 2 * (2**32 - 1) is 2**64 - 1.
+    low = a0 * b0
+    first = a0 * b1 + (low >> _HALF)
+    second = a1 * b0 + (first & _LOW)
+    high = a1 * b1 + (first >> _HALF) + (second >> _HALF)
+    return high, (second << _HALF) | (low & _LOW)
 
 
 @device_function

@@ -119,6 +119,33 @@ def test_interleaved_vectors(kind: str) -> None:
     assert found.tolist() == [0, 10, 1, 11, 2, 12, 3, 13]
 
 
+@pytest.mark.parametrize("lanes", [16, 32])
+def test_upper_halves_of_lanes(lanes: int) -> None:
+    kind, half = f"<{lanes} x i64>", f"<{lanes} x i32>"
+    body = f"%shifted = lshr {kind} %x, splat (i64 32)\n  %r = trunc nuw {kind} %shifted to {half}"
+    text = with_fewer_instructions(module(body, kind, half), AVX512)
+    assert "trunc" not in text
+    upper, _engine = compiled(text)
+    values = np.random.default_rng(2).integers(0, 2**64, lanes, np.uint64)
+    found = np.zeros(lanes, np.uint32)
+    upper(values, values, found)
+    assert found.tolist() == [int(value) >> 32 for value in values]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%h = lshr <8 x i64> %x, splat (i64 32)\n  %r = trunc <8 x i64> %h to <8 x i32>",
+        "%h = lshr <16 x i64> %x, splat (i64 31)\n  %r = trunc <16 x i64> %h to <16 x i32>",
+        "%r = trunc <16 x i64> %x to <16 x i32>",
+    ],
+)
+def test_other_narrowed_lanes_are_kept(body: str) -> None:
+    lanes = 8 if "<8 x" in body else 16
+    text = module(body, f"<{lanes} x i64>", f"<{lanes} x i32>")
+    assert with_fewer_instructions(text, AVX512) == text
+
+
 @pytest.mark.parametrize("features", [AVX512, "+sse4.2,-avx2,-avx512vl", ""])
 def test_other_processors_keep_their_code(features: str) -> None:
     kind = "<8 x i32>"

@@ -1,8 +1,10 @@
-"""Vector operations that processors with AVX2 have no instruction for, in fewer other ones.
+"""Vector operations for which LLVM selects more instructions than necessary, in fewer ones.
 
-LLVM counts leading zeros by tables of half bytes, rotates 64-bit lanes by half of them in three
-instructions, and interleaves two vectors of 64-bit lanes in permutations that Zen splits. Loops are
-vectors only after LLVM has optimised them, so the text of the optimised module is changed.
+With AVX2, LLVM counts leading zeros by tables of half bytes, rotates 64-bit lanes by half of them
+in three instructions, and interleaves two vectors of 64-bit lanes in permutations that Zen splits.
+With AVX-512, it takes the upper halves of 64-bit lanes by shifts and conversions, which Zen splits,
+instead of one permutation of two vectors. Loops are vectors only after LLVM has optimised them, so
+the text of the optimised module is changed.
 
 Legality, for all values of the lanes:
 
@@ -17,6 +19,7 @@ Legality, for all values of the lanes:
   and 32 more if the high half is 0, is the count, and for x = 0 above 64, to which it is cut.
 - A rotation by half of a lane exchanges its halves.
 - An interleaved vector is two permutations of whole 128-bit halves of the interleaved halves.
+- The upper half of a 64-bit lane is the odd one of its two 32-bit lanes.
 """
 
 from __future__ import annotations
@@ -45,6 +48,10 @@ _INTERLEAVED = re.compile(
     rf"^  {_VALUE} = shufflevector <4 x (i64|double)> {_VALUE}, <4 x (?:i64|double)> {_VALUE}, "
     r"<8 x i32> <i32 0, i32 4, i32 1, i32 5, i32 2, i32 6, i32 3, i32 7>$"
 )
+_UPPER = re.compile(rf"^  {_VALUE} = lshr (?:exact )?<\d+ x i64> {_VALUE}, splat \(i64 32\)$")
+_NARROWED = re.compile(rf"^  {_VALUE} = trunc (?:nuw |nsw )*<(\d+) x i64> {_VALUE} to <\d+ x i32>$")
+_MIN_LANES = 16
+"""Lanes of 64 bits in two vectors of AVX-512."""
 
 
 def has_only_avx2(features: str) -> bool:
@@ -54,7 +61,7 @@ def has_only_avx2(features: str) -> bool:
 
 
 def with_fewer_instructions(text: str, features: str) -> str:
-    """Return a module with such operations replaced, if the processor is one with AVX2 only.
+    """Return a module with such operations replaced, as far as the processor needs it.
 
     Parameters
     ----------
@@ -63,6 +70,8 @@ def with_fewer_instructions(text: str, features: str) -> str:
     features : str
         The processor's features, as LLVM has them.
     """
+    if "+avx512vl" in features.split(","):
+        return _with_upper_halves(text)
     if not has_only_avx2(features):
         return text
     rewrites: tuple[tuple[re.Pattern[str], Callable[..., list[str]]], ...] = (
@@ -80,6 +89,35 @@ def with_fewer_instructions(text: str, features: str) -> str:
         else:
             lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def _with_upper_halves(text: str) -> str:
+    """Return a module in which upper halves of lanes are permuted, not shifted and narrowed."""
+    lines: list[str] = []
+    shifted: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("define "):
+            shifted = {}  # names are those of a function
+        elif found := _UPPER.match(line):
+            shifted[found[1]] = found[2]
+        elif (found := _NARROWED.match(line)) and found[3] in shifted:
+            new = _upper_halves(found[1], int(found[2]), shifted[found[3]])
+            lines += [f"  {step}" for step in new] or [line]
+            continue
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _upper_halves(result: str, lanes: int, x: str) -> list[str]:
+    if lanes < _MIN_LANES:
+        return []
+    name, halves = _names(result), f"<{2 * lanes} x i32>"
+    order = ", ".join(f"i32 {2 * lane + 1}" for lane in range(lanes))
+    return [
+        f"{name('halves')} = bitcast <{lanes} x i64> {x} to {halves}",
+        f"{result} = shufflevector {halves} {name('halves')}, {halves} poison, "
+        f"<{lanes} x i32> <{order}>",
+    ]
 
 
 def _names(result: str) -> Callable[[str], str]:
