@@ -12,7 +12,7 @@ from helpers.lowerings import agree, run
 from nbrt.backends.cpu.simt.lanes.analysis.divergence import Divergence
 from nbrt.backends.cpu.simt.lanes.analysis.thread_distances import ThreadDistances
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
-from nbrt.backends.cpu.simt.processor import Processor
+from nbrt.backends.cpu.simt.processor import Processor, processor
 
 GENERATOR = np.random.default_rng(8)
 REGISTERS = [(32, 16), (16, 32), (32, 64)]
@@ -115,7 +115,10 @@ def reasons_of(kernel, *args, block):
 
 def test_the_reasons_name_the_threads_and_the_parts(monkeypatch) -> None:
     a = np.zeros((64, 64), np.float32)
+    width = processor().vector_registers[1]
     for registers, parts in (((16, 32), ", in 2 parts"), ((32, 64), "")):
+        if registers[1] < width:  # LLVM makes wider vectors of the code of a thread before
+            continue
         monkeypatch.setattr(Processor, "vector_registers", registers)
         kernel = course_kernel(64, 64, 8, 8, 8, float32, is_transposed=not parts)
         found = [r for r in reasons_of(kernel, a, a, a, block=(8, 8)) if TOGETHER in r]
