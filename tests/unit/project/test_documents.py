@@ -52,7 +52,8 @@ def test_readme_names_the_extras_that_exist() -> None:
 def test_ci_runs_lint_and_test() -> None:
     script = _read(".ci", "run")
     assert "set -euo pipefail" in script
-    assert re.findall(r"^make (\w+)$", script, re.MULTILINE) == ["lint", "test"]
+    steps = re.findall(r"^make .*$", script, re.MULTILINE)
+    assert steps == ["make env", "make --jobs 2 --output-sync lint collect", "make test"]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 

@@ -175,6 +175,25 @@ def test_values_of_loops_need_all_lanes() -> None:
     assert with_narrow_loads(module(body)) is None
 
 
+def test_values_that_blocks_use_above_their_definition_need_all_lanes() -> None:
+    """LLVM writes blocks in any order: an operation may come behind the use of its result."""
+    body = [
+        at("half", LANES // 2),
+        "br label %second",
+        "first:",
+        f"store {KIND} %sum, ptr %stack, align 64",
+        "br label %end",
+        "second:",
+        f"%right = load {KIND}, ptr %half, align 16",
+        f"%sum = add {KIND} %v0, %right",
+        f"%step = {first_lanes(LANES // 2, '%sum', '%v0')}",
+        f"store {KIND} %step, ptr %to, align 4",
+        "br label %first",
+        "end:",
+    ]
+    assert with_narrow_loads(module(body)) is None
+
+
 def test_other_memory_is_loaded_as_before() -> None:
     body = [line.replace("%stack, i64", "%from, i64") for line in halving()]
     assert with_narrow_loads(module(body)) is None

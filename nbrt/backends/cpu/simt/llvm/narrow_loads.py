@@ -110,15 +110,20 @@ def _needed_lanes(
     The lines are read from the end. A value that is defined behind a use, in a loop or by the order
     of the blocks, needs all lanes.
     """
-    needed: dict[str, int] = {}
+    needed = {
+        name: -1
+        for place in range(begin, len(lines))
+        if " x " in lines[place]
+        for name in _NAMES.findall(lines[place])
+        if places.get(name, -1) > place
+    }
     for place in range(len(lines) - 1, begin - 1, -1):
         line = lines[place]
         if " x " not in line:  # each use of a vector is preceded by its type
             continue
         result, code = codes.get(place, ("", ""))
         for name, lanes in _uses(line, result, code, needed.get(result, 0)):
-            is_behind = places.get(name, -1) > place
-            needed[name] = -1 if is_behind else needed.get(name, 0) | lanes
+            needed[name] = needed.get(name, 0) | lanes
     return needed
 
 
