@@ -39,8 +39,8 @@ print(x.tolist())
 
 @pytest.mark.parametrize("way", ["launch", "compile"])
 def test_modules_with_names_of_standard_ones_are_of_the_program(tmp_path: Path, way: str) -> None:
-    # "token" is imported by the standard library before the program's folder is on the path. Bytecode
-    # of the first modules would be taken for that of the second: same size, and maybe same second.
+    # "token" is imported by the standard library before the program's folder is on the path.
+    # Bytecode of the first modules could be taken for that of the second: same size, same second.
     (tmp_path / "program.py").write_text(SHADOWING)
     for offset in (1, 2):
         (tmp_path / "token.py").write_text(
