@@ -1,7 +1,7 @@
-"""`ImmediateWaits`: whether threads wait for each short launch of a stream as soon as it is queued.
+"""`ImmediateWaits`: whether threads wait for each command of a stream as soon as it is submitted.
 
-Then another thread is of no use: the launch runs in the thread that submits it, as brief ones do,
-which saves two changes of threads.
+Then a short launch need not go to the thread of the stream: the thread that submits it runs it, as
+it does brief ones, which saves two changes of threads.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from time import perf_counter_ns
 __all__ = ["ImmediateWaits"]
 
 _WAITS = 4
-"""Consecutive launches that a thread has waited for before one runs in that thread."""
+"""Consecutive commands with an immediate wait before a launch runs in the submitting thread."""
 
 _MAX_NS = 10_000
-"""The time between a launch and the wait for it, in which the thread does little else."""
+"""The longest time from a submission to an immediate wait."""
 
 
 class _Latest(threading.local):
     """The latest submission of a thread."""
 
-    stream: ImmediateWaits | None = None
+    waits: ImmediateWaits | None = None
 
 
 _latest = _Latest()
 
 
 class ImmediateWaits:
-    """Counts the launches of a queue that the submitting thread waits for immediately.
+    """Counts the commands of a queue that the submitting thread waits for immediately.
 
     Threads that use the queue at the same time may lose counts of each other; the results of
     launches do not depend on them.
@@ -37,30 +37,30 @@ class ImmediateWaits:
     ----------
     are_expected : bool
         Whether the thread that submits the next launch is expected to wait for it.
-    is_open : bool
-        Whether no thread has waited since the last launch.
+    is_pending : bool
+        Whether no thread has waited since the last command.
     """
 
-    __slots__ = ("_row", "_since", "are_expected", "is_open")
+    __slots__ = ("_row", "_since", "are_expected", "is_pending")
 
     def __init__(self) -> None:
         self.are_expected = False
-        self.is_open = False
+        self.is_pending = False
         self._row = 0
         self._since = 0
 
     def submitted(self) -> None:
-        """Count a launch, at its submission or, if it runs in the submitting thread, at its end."""
-        if self.is_open:
+        """Count a command: when it is queued or, if the submitting thread runs it, when it ends."""
+        if self.is_pending:
             self._row = 0
-        self.is_open = True
+        self.is_pending = True
         self.are_expected = False
-        _latest.stream = self
+        _latest.waits = self
         self._since = perf_counter_ns()
 
     def waited(self) -> None:
-        """Count a wait after a launch; other submissions of the thread may come between."""
-        self.is_open = False
-        is_immediate = _latest.stream is self and perf_counter_ns() - self._since < _MAX_NS
+        """Count a wait, immediate or not, for the commands so far."""
+        self.is_pending = False
+        is_immediate = _latest.waits is self and perf_counter_ns() - self._since < _MAX_NS
         self._row = self._row + 1 if is_immediate else 0
         self.are_expected = self._row >= _WAITS

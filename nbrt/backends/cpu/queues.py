@@ -71,11 +71,11 @@ class WorkerQueue:
     runner : Runner
         Ends the launches of the queue.
     last_end : int
-        The clock at the end of the latest brief launch.
+        The clock at the end of the latest launch that its submitting thread ran.
     turn : Turn
         Makes threads that run launches of the queue themselves wait for each other.
     immediate_waits : ImmediateWaits
-        Whether threads wait for each launch as soon as it is submitted.
+        Whether threads wait for each command as soon as it is submitted.
     """
 
     def __init__(self, index: int, priority: int, name: str) -> None:
@@ -180,7 +180,7 @@ class WorkerQueue:
 
     def synchronize(self) -> None:
         """Wait for everything queued so far; raise what failed."""
-        if self.immediate_waits.is_open:
+        if self.immediate_waits.is_pending:
             self.immediate_waits.waited()
         if self.is_ready and self.owner is None:
             return

@@ -35,13 +35,14 @@ __all__ = [
 TILE_ELEMENTS = 512
 """Elements of a tile: 28 KiB of the first-level cache. Tiles are computed whole, also the last.
 
-Of smaller ones, the list of open elements would fill few lanes of its vectors.
+Smaller tiles leave too few open elements to fill the vectors that try them again.
 """
 
 _HALF = np.uint64(TILE_ELEMENTS // 2)
 _NONE, _ONE, _VECTOR = np.uint64(0), np.uint64(1), np.uint64(8)
 _WHOLE_VECTORS = ~np.uint64(7)
 _MIN_PART = 8
+"""The least iterations of a loop over normals: those of a vector of eight float64."""
 
 
 def tile_threads(n: int) -> int:

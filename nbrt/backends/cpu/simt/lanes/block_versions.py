@@ -22,8 +22,7 @@ from nbrt.backends.cpu.simt.llvm.parse import parse_function
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.backends.cpu.simt.lanes.analysis.limits import Limits
-    from nbrt.backends.cpu.simt.lanes.analysis.whole_iterations import WholeIterations
+    from nbrt.backends.cpu.simt.lanes.analysis.special_threads import SpecialThread
 
 __all__ = ["Versions", "lanes_versions"]
 
@@ -97,16 +96,15 @@ def _versions(
     register_bytes: int,
 ) -> Versions:
     symbol = f"{code.name}.{'strip' if strip > 1 else 'lanes'}"
-    limits, unknown = find_limits(code)
+    special, unknown = find_limits(code)
     notes = [_UNKNOWN.format(unknown)] if unknown else []
-    special: Limits | WholeIterations | None = limits
     if special is None:
         special = find_whole_iterations(code, register_bytes)
     if special is not None:
         edge = block.lanes_block(code, f"{symbol}.edge", strip=strip)
         rules: list[str] = [special.note]
         try:
-            thread = simplified(ThreadIR(special.thread, code.name, code.block))
+            thread = simplified(ThreadIR(special.module, code.name, code.block))
             inner = block.lanes_block(thread, f"{symbol}.inner", notes=rules, strip=strip)
         except CannotLowerError:
             pass
@@ -118,25 +116,23 @@ def _versions(
     )
 
 
-def _choice(
-    code: ThreadIR, symbol: str, limits: Limits | WholeIterations, outer: str, strip: int
-) -> str:
+def _choice(code: ThreadIR, symbol: str, special: SpecialThread, outer: str, strip: int) -> str:
     """Return a block function that calls one of the versions."""
     function = parse_function(code.module, code.name)
     parameters = block_parameters(function, strip)
     declared = declared_symbols(outer)
     lines = [f"declare i32 @{symbol}.inner({parameters})"]
-    used = {(match[0][1:], match[1]) for line in limits.test for match in _OVERFLOW.finditer(line)}
+    used = {(match[0][1:], match[1]) for line in special.test for match in _OVERFLOW.finditer(line)}
     for operation, kind in sorted(used):
         if operation not in declared:
             lines.append(f"declare {{ {kind}, i1 }} @{operation}({kind}, {kind})")
     lines.append(f"define i32 @{symbol}({parameters}) {{")
     if strip > 1:
         index = block_index(function)
-        lines += _strip_loop(symbol, limits, parameters, index)
+        lines += _strip_loop(symbol, special, parameters, index)
         return "\n".join([*lines, "}"])
-    lines += ["entry:", *(f"  {line}" for line in limits.test)]
-    lines.append(f"  br i1 {limits.holds}, label %inner, label %edge")
+    lines += ["entry:", *(f"  {line}" for line in special.test)]
+    lines.append(f"  br i1 {special.holds}, label %inner, label %edge")
     for version in ("inner", "edge"):
         lines.append(f"{version}:")
         lines.append(f"  %nbrt.{version} = call i32 @{symbol}.{version}({parameters})")
@@ -144,14 +140,12 @@ def _choice(
     return "\n".join([*lines, "}"])
 
 
-def _strip_loop(
-    symbol: str, limits: Limits | WholeIterations, parameters: str, index: str
-) -> list[str]:
+def _strip_loop(symbol: str, special: SpecialThread, parameters: str, index: str) -> list[str]:
     """Return the body of a function that calls a version for each run of blocks that need it.
 
     `index` is the parameter ``blockIdx.x``.
     """
-    test = "\n  ".join(renamed(line, {index: "%nbrt.index"}) for line in limits.test)
+    test = "\n  ".join(renamed(line, {index: "%nbrt.index"}) for line in special.test)
     arguments = renamed(parameters, {index: "%nbrt.start", "%nbrt.blocks": "%nbrt.count"})
     body = f"""entry:
   br label %run
@@ -160,7 +154,7 @@ run:
   br label %test
 test:
   %nbrt.at = phi i64 [ %nbrt.first, %run ], [ %nbrt.next, %same ]
-  %nbrt.before = phi i1 [ false, %run ], [ {limits.holds}, %same ]
+  %nbrt.before = phi i1 [ false, %run ], [ {special.holds}, %same ]
   %nbrt.end = icmp eq i64 %nbrt.at, %nbrt.blocks
   br i1 %nbrt.end, label %call, label %decide
 decide:
@@ -168,7 +162,7 @@ decide:
   %nbrt.index = add i32 {index}, %nbrt.narrow
   {test}
   %nbrt.begins = icmp eq i64 %nbrt.at, %nbrt.first
-  %nbrt.equals = icmp eq i1 %nbrt.before, {limits.holds}
+  %nbrt.equals = icmp eq i1 %nbrt.before, {special.holds}
   %nbrt.belongs = or i1 %nbrt.begins, %nbrt.equals
   br i1 %nbrt.belongs, label %same, label %call
 same:

@@ -28,7 +28,7 @@ _SHUFFLE = re.compile(
 _FIRST_LANES = re.compile(
     r"shufflevector <\d+ x \w+> %[^,]+, <\d+ x \w+> %[^,]+, <\d+ x i32> <i32 0,"
 )
-"""Of one vector; the others are of another one."""
+"""A shuffle that may take the first lanes of one vector and the others of another one."""
 
 _EXTRACT = re.compile(rf"^  {_NAME} = extractelement <\d+ x \w+> ({_NAME}), i\d+ (\d+)$")
 _LANE = re.compile(r"i32 (\w+)")
@@ -128,7 +128,7 @@ def _needed_lanes(
 
 
 def _uses(line: str, result: str, code: str, lanes: int) -> list[tuple[str, int]]:
-    """Return the operands of an instruction, and the lanes of them that some of its result need."""
+    """Return the operands of an instruction, with the lanes needed for `lanes` of its result."""
     operands = _NAMES.findall(line)
     if result:
         del operands[0]
@@ -146,7 +146,7 @@ def _uses(line: str, result: str, code: str, lanes: int) -> list[tuple[str, int]
 
 
 def _lanes_of_shuffle(shuffle: re.Match[str], lanes: int) -> list[tuple[str, int]]:
-    """Return the operands of a shuffle, and the lanes of them that some of its result need."""
+    """Return the operands of a shuffle, each with the lanes needed for `lanes` of its result."""
     width, first, second, order = shuffle.groups()
     read = [0, 0]
     for lane, source in enumerate(_LANE.findall(order)):
@@ -160,7 +160,8 @@ def _lanes_of_shuffle(shuffle: re.Match[str], lanes: int) -> list[tuple[str, int
 def _load(name: str, lanes: int, count: int, kind: str, pointer: str, rest: str) -> str:
     """Return a load of the first lanes, and their place in a vector of as many as before."""
     order = ", ".join(f"i32 {lane}" if lane < count else "i32 poison" for lane in range(lanes))
-    part = f'%"nbrt.narrow.{name[1:].strip(chr(34))}"'
+    stem = name[1:].strip('"')
+    part = f'%"nbrt.narrow.{stem}"'
     return (
         f"  {part} = load <{count} x {kind}>, ptr {pointer}{rest}\n"
         f"  {name} = shufflevector <{count} x {kind}> {part}, <{count} x {kind}> poison, "

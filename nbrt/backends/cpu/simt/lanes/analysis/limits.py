@@ -14,9 +14,9 @@ thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from nbrt.backends.cpu.simt.lanes.analysis.special_threads import SpecialThread
 from nbrt.backends.cpu.simt.lanes.vectors.lane_sets import constant
 from nbrt.backends.cpu.simt.llvm.graph import dominates, dominator_tree
 from nbrt.backends.cpu.simt.llvm.model import THREAD_PARAMETERS
@@ -26,7 +26,7 @@ from nbrt.backends.cpu.simt.llvm.types import is_integer
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.llvm.model import Function, Instruction, Operand, ThreadIR
 
-__all__ = ["Limits", "find_limits"]
+__all__ = ["find_limits"]
 
 _NOTE = "limits of indices (min, max): {}; blocks where they change no index run without them"
 
@@ -42,28 +42,6 @@ _CLONED = frozenset(
         *("zext", "sext", "trunc", "freeze"),
     )
 )
-
-
-@dataclass(frozen=True)
-class Limits:
-    """A thread without limits, and the test of the blocks that can run it.
-
-    Attributes
-    ----------
-    thread : str
-        Text of the module of the thread, not simplified.
-    test : list of str
-        Instructions in terms of the thread's parameters.
-    holds : str
-        The result of the test, an ``i1``.
-    note : str
-        The rule, for ``kernel.inspect``.
-    """
-
-    thread: str
-    test: list[str]
-    holds: str
-    note: str
 
 
 class _Limit(NamedTuple):
@@ -95,7 +73,7 @@ class _Form(NamedTuple):
 _NONE = (0, 0, 0)
 
 
-def find_limits(code: ThreadIR) -> tuple[Limits | None, int]:
+def find_limits(code: ThreadIR) -> tuple[SpecialThread | None, int]:
     """Find the limits of indices that change between the threads of a row.
 
     Parameters
@@ -105,7 +83,7 @@ def find_limits(code: ThreadIR) -> tuple[Limits | None, int]:
 
     Returns
     -------
-    limits : Limits or None
+    limits : SpecialThread or None
         None if there are none.
     unknown : int
         Number of limits whose effect on a block is not known before it runs.
@@ -287,7 +265,7 @@ class _Search:
 
     # -- the decision ------------------------------------------------------------------------------
 
-    def written(self, limits: dict[str, _Limit]) -> Limits | None:
+    def written(self, limits: dict[str, _Limit]) -> SpecialThread | None:
         """Write the test, and the thread without limits; return None if the test is too long."""
         replaced, tests = {}, []
         for name, limit in limits.items():
@@ -302,7 +280,7 @@ class _Search:
         lines = self._code.module.splitlines()
         for at in function_lines(lines, self._code.name):
             lines[at] = replaced.get(lines[at].strip().partition(" = ")[0], lines[at])
-        return Limits("\n".join(lines), self._lines, holds, _NOTE.format(len(tests)))
+        return SpecialThread("\n".join(lines), self._lines, holds, _NOTE.format(len(tests)))
 
     def _op(self, text: str) -> str:
         name = f"%limit.{len(self._lines)}"

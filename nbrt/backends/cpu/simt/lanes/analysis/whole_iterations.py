@@ -14,15 +14,16 @@ barriers each thread runs one iteration, and the threads of the block read memor
 ran all its iterations before the next one, the distances between its accesses would be those of
 whole blocks, which processors do not prefetch: rows in memory took four times as long. The values
 that threads carry from one iteration to the next should fit the registers, or the loop keeps its
-form. A barrier adds an order of accesses, and takes away none.
+form. A barrier adds an order of accesses, and takes away none. Where a branch of some threads
+encloses the loop, they would not all reach it: the thread cannot be lowered, and is not used.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt.backends.cpu.simt import placeholders
+from nbrt.backends.cpu.simt.lanes.analysis.special_threads import SpecialThread
 from nbrt.backends.cpu.simt.llvm.graph import Level
 from nbrt.backends.cpu.simt.llvm.model import THREAD_PARAMETERS
 from nbrt.backends.cpu.simt.llvm.parse import function_lines, parse_function
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.llvm.graph import LoopInfo
     from nbrt.backends.cpu.simt.llvm.model import Instruction, Operand, ThreadIR
 
-__all__ = ["COUNTER", "WholeIterations", "find_whole_iterations"]
+__all__ = ["COUNTER", "find_whole_iterations"]
 
 COUNTER = "%nbrt.first."
-"""Begin of the names of counters of thread 0."""
+"""Prefix of the names of the counters of thread 0."""
 
 _EXTENSIONS = ("sext", "zext", "trunc")
 _SWAPPED = {"sgt": "slt", "ugt": "ult", "sle": "sge", "ule": "uge"}
@@ -50,28 +51,6 @@ _IN_ORDER = ", one after the other"
 _CALL = f"call void @{placeholders.BARRIER}()"
 
 
-@dataclass(frozen=True)
-class WholeIterations:
-    """A thread whose loops all threads of a block leave together, and the test of the arguments.
-
-    Attributes
-    ----------
-    thread : str
-        Text of the module of the thread, not simplified.
-    test : list of str
-        Instructions in terms of the thread's parameters.
-    holds : str
-        The result of the test, an ``i1``.
-    note : str
-        The rule, for ``kernel.inspect``.
-    """
-
-    thread: str
-    test: list[str]
-    holds: str
-    note: str
-
-
 class _Counter(NamedTuple):
     """A counter of a loop: its phi, the addition of its step, and the block of the phi."""
 
@@ -80,7 +59,7 @@ class _Counter(NamedTuple):
     header: str
 
 
-def find_whole_iterations(code: ThreadIR, register_bytes: int) -> WholeIterations | None:
+def find_whole_iterations(code: ThreadIR, register_bytes: int) -> SpecialThread | None:
     """Find the loops from ``threadIdx.x`` on in steps of the block, up to a limit of arguments.
 
     Parameters
@@ -88,12 +67,12 @@ def find_whole_iterations(code: ThreadIR, register_bytes: int) -> WholeIteration
     code : ThreadIR
         One thread.
     register_bytes : int
-        Size of all vector registers. Loops whose carried values need less than half of it in a
-        whole block get a barrier in each iteration.
+        Size of all vector registers. Loops whose carried values need at most half of it in a whole
+        block get a barrier in each iteration.
 
     Returns
     -------
-    WholeIterations or None
+    SpecialThread or None
         None if there are none, or blocks are no rows of whole warps.
     """
     if code.block[1:] != (1, 1) or code.block[0] % placeholders.WARP_SIZE:
@@ -117,7 +96,7 @@ class _Search:
         self._counters: list[_Counter] = []
         self._test: list[str] = []
 
-    def written(self) -> WholeIterations | None:
+    def written(self) -> SpecialThread | None:
         """Write the thread and the test; return None if there are no loops."""
         self._find_counters()
         counted = {each.phi.name for each in self._counters}
@@ -143,7 +122,7 @@ class _Search:
         for other in others:
             holds = self._op(f"and i1 {holds}, {other}")
         note = _NOTE.format(self._threads, len(counted) // 2) + (_IN_ORDER if barriers else "")
-        return WholeIterations(self._text(replaced, barriers), self._test, holds, note)
+        return SpecialThread(self._text(replaced, barriers), self._test, holds, note)
 
     def _op(self, text: str) -> str:
         name = f"%whole.{len(self._test)}"
