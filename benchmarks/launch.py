@@ -102,7 +102,7 @@ def _kernel_peers() -> list[Contender]:
     devices, reason = opencl_devices()
     if not devices:
         found.append(absent("PoCL", reason))
-    found += [Contender(it.name, each(_opencl_launch(it)), note="and finish") for it in devices]
+    found += map(_opencl, devices)
     torch, reason = find("torch")
     if torch is None:
         found.append(absent("torch.add", reason))
@@ -110,6 +110,14 @@ def _kernel_peers() -> list[Contender]:
         a, b, c = map(torch.from_numpy, (x, y, out))
         found.append(Contender("torch.add", each(lambda: torch.add(b, a, alpha=2.5, out=c))))
     return found
+
+
+def _opencl(device: Any) -> Contender:
+    try:
+        launch = _opencl_launch(device)
+    except Exception as error:  # noqa: BLE001  # a compiler may fail for the chosen processor
+        return absent(device.name, f"{type(error).__name__}: {error}"[:80])
+    return Contender(device.name, each(launch), note="and finish")
 
 
 def _opencl_launch(device: Any) -> Callable[[], None]:
